@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from tbservice.errors import Invalid
 from tbservice.ingest.decode_points import decode_points
 from tbservice.series.tables import compressed_blocks
-from tbservice.series.tables.scalar_format import compress, is_compressed, pack, unpack
+from tbservice.series.tables.scalar_format import (
+    compress,
+    is_compressed,
+    pack,
+    unpack,
+    unpack_all,
+)
 from tbwire import wire_pb2
 from tbwire.points import ScalarPoints
 
@@ -54,6 +60,33 @@ ROWS = st.lists(POINT, min_size=1, max_size=300).map(
 @given(ROWS)
 def test_compressed_points_come_back_bit_by_bit(points):
     assert bits(unpack(compress(points))) == bits(points)
+
+
+@given(st.lists(ROWS, max_size=8), st.booleans())
+def test_blocks_that_are_decoded_together_come_back_bit_by_bit(series, is_one_packed):
+    """Of other lengths and widths, beside some of one shape, and perhaps one of the wire's format."""
+    series += [points_of(range(40), make_clock(40), make_loss(40) * sign) for sign in (1, -1)]
+    blocks = [*map(compress, series)] + [pack(series[0])] * is_one_packed
+    assert [bits(each) for each in unpack_all(blocks)] == [
+        *map(bits, series),
+        *[bits(series[0])] * is_one_packed,
+    ]
+
+
+def test_more_blocks_than_are_decoded_at_once_come_back():
+    series = [
+        points_of(range(count), make_clock(count), make_loss(count))
+        for count in (8_192, 8_000, 1_000, 8_192, 16)
+    ]
+    assert [*map(bits, unpack_all([*map(compress, series)]))] == [*map(bits, series)]
+    assert unpack_all([]) == []
+
+
+def test_damaged_block_among_others_is_refused():
+    block = bytes.fromhex(WRITTEN)
+    for damaged in (block[:-1], block[:60] + b"?" + block[61:], block[:3], b""):
+        with pytest.raises(ValueError, match="block"):
+            unpack_all([block, damaged, block])
 
 
 @pytest.mark.parametrize("count", [16, 1_023, 1_024, 8_192])

@@ -105,8 +105,7 @@ def sample_scalars(
         for id_, level in levels.items():
             # Thinned levels need not have the first and the last point; level 0 has them.
             ends = summaries[id_].ends if level else EMPTY_POINTS
-            around = [ends.select(slice(1)), candidates[id_], ends.select(slice(1, None))]
-            points = deduplicate_steps(concatenate(around))  # mostly in order: nothing to sort
+            points = _surround(candidates[id_], ends)
             kept = choice.choose(points.steps, level)
             if kept is not None:
                 total = summaries[id_].total
@@ -142,6 +141,26 @@ def read_levels(
         )
         for id_ in levels
     }
+
+
+def _surround(points: ScalarPoints, ends: ScalarPoints) -> ScalarPoints:
+    """Return the points and their ends. Nothing is copied if they have these, as mostly."""
+    first, others = ends.select(slice(1)), ends.select(slice(1, None))
+    if _is_same_point(points, first, 0):
+        first = EMPTY_POINTS
+    if _is_same_point(points, others, -1):
+        others = others.select(slice(-1))
+    around = [each for each in (first, points, others) if len(each)]
+    return deduplicate_steps(concatenate(around))  # mostly in order: nothing to sort
+
+
+def _is_same_point(some: ScalarPoints, others: ScalarPoints, index: int) -> bool:
+    return (
+        len(some) > 0
+        and len(others) > 0
+        and bool(some.steps[index] == others.steps[index])
+        and bool(some.wall_times[index] == others.wall_times[index])
+    )
 
 
 def _summarize_series(series: Series) -> _RangeSummary:

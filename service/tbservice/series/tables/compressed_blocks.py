@@ -13,16 +13,18 @@ noisy column, the upper planes compress and the lower ones do not. `docs/storage
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any, Final, NamedTuple, cast
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tbservice.types.identifiers import Float64s, Int64s
+from tbservice.types.identifiers import Float64s, Int64s, UInt64s
 from tbwire import packing
 
 VERSION: Final = 2
@@ -59,7 +61,12 @@ _POINTS_MIN: Final = 16
 """Points of the smallest compressed block: below, the header alone is larger than what is saved."""
 
 _Unsigned = npt.NDArray[Any]
-"""A column of uint32 or uint64."""
+"""A column of uint32 or uint64, or a row of each block."""
+
+_Planes = npt.NDArray[np.uint8]
+
+Columns = tuple[Int64s, Float64s, Float64s]
+"""Steps, wall times and values."""
 
 
 def compress(steps: Int64s, wall_times: Float64s, values: Float64s) -> bytes:
@@ -75,17 +82,72 @@ def compress(steps: Int64s, wall_times: Float64s, values: Float64s) -> bytes:
     return min(packing.pack(steps, wall_times, values), compressed, key=len)
 
 
-def decompress(block: bytes) -> tuple[Int64s, Float64s, Float64s]:
+def decompress(block: bytes) -> Columns:
     """Return steps, wall times and values of a compressed block.
 
     Raises ValueError if it is damaged, or if pyarrow was built without zstd.
     """
+    return decompress_all([block])[0]
+
+
+def decompress_all(blocks: Sequence[bytes]) -> list[Columns]:
+    """Return the columns of each block; the memory of all remains while one of them is in use.
+
+    Blocks of one shape are rows of a matrix: of 1,000 points, each takes a quarter of the time that
+    it takes alone. Raises as `decompress` if any is damaged.
+    """
+    headers = [_read_header(block) for block in blocks]
+    sizes = [header.size for header in headers]
+    frames = b"".join([block[_HEADER.size :] for block in blocks])
+    planes = _decompress_frames(frames, sum(sizes))
+    by_shape: defaultdict[_Shape, list[int]] = defaultdict(list)
+    for index, header in enumerate(headers):
+        by_shape[header.shape].append(index)
+
+    columns: list[Columns | None] = [None] * len(blocks)
+    starts = list(accumulate(sizes, initial=0))
+    for shape, indices in by_shape.items():
+        if len(by_shape) == 1:
+            rows = planes.reshape(len(blocks), -1)
+        else:
+            rows = np.stack([planes[starts[index] : starts[index + 1]] for index in indices])
+        integers = np.array([headers[index].integers for index in indices], np.uint64)
+        steps, wall_times, values = _decode(shape, rows, integers)
+        for row, index in enumerate(indices):
+            columns[index] = steps[row], wall_times[row], values[row]
+    return cast("list[Columns]", columns)
+
+
+class _Shape(NamedTuple):
+    """What blocks share that are decoded together: points, widths in bytes, clock, and order."""
+
+    points: int
+    step_width: int
+    wall_width: int
+    value_width: int
+    clock: int
+    order: int
+
+
+class _Header(NamedTuple):
+    """The header of a block; `integers` are first, low and unit of steps, and of wall times."""
+
+    shape: _Shape
+    integers: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all planes."""
+        points, step_width, wall_width, value_width = self.shape[:4]
+        return (points - 1) * (step_width + wall_width) + points * value_width
+
+
+def _read_header(block: bytes) -> _Header:
     if len(block) < _HEADER.size:
         raise ValueError("a compressed block is shorter than its header")
     (
         _version, step_width, wall_width, value_width, points,
-        first_step, step_low, step_unit, first_wall, wall_low, wall_unit,
-        clock, order, _zero, checksum,
+        *integers, clock, order, _zero, checksum,
     ) = _HEADER.unpack_from(block)  # fmt: skip
     if _compute_checksum(block[:_CHECKED_HEADER_BYTES], block[_HEADER.size :]) != checksum:
         raise ValueError("a compressed block does not match its checksum (CRC-32C)")
@@ -97,21 +159,40 @@ def decompress(block: bytes) -> tuple[Int64s, Float64s, Float64s]:
         or order > _ORDER_MAX
     ):
         raise ValueError("a compressed block's header is invalid")
+    shape = _Shape(points, step_width, wall_width, value_width, clock, order)
+    return _Header(shape, tuple(integers))
 
-    wall_at = (points - 1) * step_width
-    values_at = wall_at + (points - 1) * wall_width
-    planes = _decompress_frames(block[_HEADER.size :], values_at + points * value_width)
-    step_units = _join_planes(planes[:wall_at], step_width)
-    steps = packing.unpack_integers(step_units, points, first_step, step_low, step_unit)
-    wall_units = _join_planes(planes[wall_at:values_at], wall_width)
-    ticks = packing.unpack_integers(wall_units, points, first_wall, wall_low, wall_unit)
-    is_bits = clock == _BITS
+
+def _decode(shape: _Shape, rows: _Planes, integers: UInt64s) -> Columns:
+    """Return columns of blocks, a row for each, from the planes and the integers of each."""
+    wall_at = (shape.points - 1) * shape.step_width
+    values_at = wall_at + (shape.points - 1) * shape.wall_width
+    steps = _sum_units(_join_planes(rows[:, :wall_at], shape.step_width), shape, integers[:, :3])
+    wall_units = _join_planes(rows[:, wall_at:values_at], shape.wall_width)
+    ticks = _sum_units(wall_units, shape, integers[:, 3:])
+    is_bits = shape.clock == _BITS
     wall_times = ticks.view(np.float64) if is_bits else _convert_microseconds(ticks.view(np.int64))
-    bits = _join_planes(planes[values_at:], value_width)
+    bits = _join_planes(rows[:, values_at:], shape.value_width)
     assert bits is not None  # noqa: S101 - the width of values is never 0
-    values = _sum_differences(bits, order).view(f"f{value_width}")
+    values = _sum_differences(bits, shape.order).view(f"f{shape.value_width}")
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
         return steps.view(np.int64), wall_times, values.astype(np.float64)
+
+
+def _sum_units(units: _Unsigned | None, shape: _Shape, integers: UInt64s) -> UInt64s:
+    """Return the columns, a row for each, that `packing.pack_integers` packed."""
+    low, unit = integers[:, 1:2], integers[:, 2:]
+    bits = np.empty((len(integers), shape.points), np.uint64)
+    bits[:, :1] = integers[:, :1]
+    if units is None:
+        bits[:, 1:] = low
+    else:
+        bits[:, 1:] = units
+        if (unit != 1).any():
+            bits[:, 1:] *= unit
+        bits[:, 1:] += low
+    # Modulo 2^64, which undoes the differences exactly.
+    return np.cumsum(bits, axis=1, dtype=np.uint64)
 
 
 def _compress(steps: Int64s, wall_times: Float64s, values: Float64s) -> bytes:
@@ -182,7 +263,7 @@ def _sum_differences(differences: _Unsigned, order: int) -> _Unsigned:
         return differences
     bits = (differences >> 1) ^ (0 - (differences & 1))
     for _ in range(order):
-        bits = np.cumsum(bits, dtype=bits.dtype)
+        bits = np.cumsum(bits, axis=1, dtype=bits.dtype)
     return bits
 
 
@@ -207,15 +288,16 @@ def _split_into_planes(column: bytes, width: int) -> Iterator[npt.NDArray[np.uin
         yield from np.ascontiguousarray(np.frombuffer(column, np.uint8).reshape(-1, width).T)
 
 
-def _join_planes(planes: npt.NDArray[np.uint8], width: int) -> _Unsigned | None:
-    """Return the column of these planes; None for width 0."""
+def _join_planes(rows: _Planes, width: int) -> _Unsigned | None:
+    """Return the columns of these planes, a row for each; None for width 0."""
     if width <= 1:
-        return planes if width else None
-    column = np.empty((len(planes) // width, width), np.uint8)
+        return rows if width else None
+    points = rows.shape[1] // width
+    columns = np.empty((len(rows), points, width), np.uint8)
     # One plane after the other: a copy of the transposed matrix takes three times as long.
-    for index, plane in enumerate(planes.reshape(width, -1)):
-        column[:, index] = plane
-    return column.view(f"<u{width}").ravel()
+    for index in range(width):
+        columns[:, :, index] = rows[:, index * points : (index + 1) * points]
+    return columns.view(f"<u{width}")[:, :, 0]
 
 
 def _decompress_frames(frames: bytes, size: int) -> npt.NDArray[np.uint8]:

@@ -27,6 +27,7 @@ from tbservice.series.tables.scalar_format import (
     is_compressed,
     pack,
     unpack,
+    unpack_all,
 )
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId
@@ -156,8 +157,9 @@ def query(
 def unpack_rows(result: PendingResult) -> dict[int, list[ScalarPoints]]:
     """Return the blocks of each series, open ones last, each in order of arrival."""
     blocks: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
-    for series_id, data in result.rows():
-        blocks[series_id].append(unpack(data))
+    rows = result.rows()
+    for (series_id, _), points in zip(rows, unpack_all([data for _, data in rows]), strict=True):
+        blocks[series_id].append(points)
     return blocks
 
 

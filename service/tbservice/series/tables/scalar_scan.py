@@ -19,7 +19,14 @@ from tbservice.db.pipeline import fetch_binary
 from tbservice.grouping import group_by_weight
 from tbservice.series.tables import superseded_blocks
 from tbservice.series.tables.scalar_blocks import OPEN, SEALED
-from tbservice.series.tables.scalar_format import EMPTY_POINTS, RECORD_DTYPE, unpack, unpack_raw
+from tbservice.series.tables.scalar_format import (
+    EMPTY_POINTS,
+    GROUP_POINTS_MAX,
+    RECORD_DTYPE,
+    unpack,
+    unpack_all,
+    unpack_raw,
+)
 from tbservice.types.identifiers import ExperimentId
 from tbservice.types.sampling import StepRange
 from tbwire.points import ScalarPoints
@@ -151,9 +158,28 @@ def _read_group(
     ):
         if rows := [row for row in group if row.level in levels]:
             data_by_key |= read(db, experiment_id, rows)
-    for row in group:
+    for rows in group_by_weight(group, lambda row: row.count, GROUP_POINTS_MAX):
         # Popped: the bytes of a row are freed as soon as its points are unpacked.
-        is_packed, data = data_by_key.pop((row.series_id, row.level, row.block_id))
+        stored = [data_by_key.pop((row.series_id, row.level, row.block_id)) for row in rows]
+        try:
+            points = _unpack(stored)
+        except ValueError:  # which of them?
+            yield from _unpack_singly(rows, stored, skip_damaged)
+        else:
+            yield from zip(rows, points, strict=True)
+
+
+def _unpack(stored: Sequence[tuple[bool, bytes]]) -> list[ScalarPoints]:
+    """Return the points of rows, each packed or raw. Raises ValueError if any is damaged."""
+    packed = iter(unpack_all([data for is_packed, data in stored if is_packed]))
+    return [next(packed) if is_packed else unpack_raw(data) for is_packed, data in stored]
+
+
+def _unpack_singly(
+    rows: Sequence[ScalarRow], stored: Sequence[tuple[bool, bytes]], skip_damaged: bool
+) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
+    """Yield the points of each row; of one that is damaged as `read_scalar_rows` says."""
+    for row, (is_packed, data) in zip(rows, stored, strict=True):
         try:
             yield row, unpack(data) if is_packed else unpack_raw(data)
         except ValueError as error:
