@@ -94,14 +94,29 @@ def take_seconds() -> float:
 @contextmanager
 def waiting() -> Iterator[None]:
     """Count this thread as waiting during the block, if it works for a request."""
-    request = _current.get()
-    if request is None:
-        yield
-        return
-    began = time.monotonic()
-    request.waits.add(request.caller, 1)
+    begun = begin_wait()
     try:
         yield
     finally:
+        end_wait(begun)
+
+
+Begun = tuple[_Request, float]
+"""A wait that `begin_wait` began: of which request, and when, in monotonic seconds."""
+
+
+def begin_wait() -> Begun | None:
+    """Do what `waiting` does at its beginning: a block costs more than most statements' waits."""
+    request = _current.get()
+    if request is None:
+        return None
+    request.waits.add(request.caller, 1)
+    return request, time.monotonic()
+
+
+def end_wait(begun: Begun | None) -> None:
+    """End what `begin_wait` returned."""
+    if begun is not None:
+        request, began = begun
         request.waits.add(request.caller, -1)
         request.seconds += time.monotonic() - began

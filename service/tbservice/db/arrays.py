@@ -40,6 +40,12 @@ _NUMBER_TYPES: Final = {
 The OIDs are fixed in PostgreSQL (src/include/catalog/pg_type.dat), as are those below.
 """
 
+_RECORDS: Final = {
+    kind: np.dtype([("length", ">i4"), ("value", dtype)])
+    for kind, (_, dtype) in _NUMBER_TYPES.items()
+}
+"""An element of each of these types with its length. To make a type takes longer than to use it."""
+
 _BYTES_OIDS: Final = {"bytea": 17, "text": 25}
 _ARRAY_OIDS: Final = {
     "boolean": 1000,
@@ -105,7 +111,7 @@ def decode_float8s(data: bytes | None) -> Float64s:
 
 def _encode_numbers(kind: str, column: Column) -> bytes:
     element_oid, dtype = _NUMBER_TYPES[kind]
-    if isinstance(column, list) and None in column:
+    if isinstance(column, (list, tuple)) and None in column:
         length = _LENGTH.pack(np.dtype(dtype).itemsize)
         elements = [
             _NULL if value is None else length + np.array(value, dtype).tobytes()
@@ -114,8 +120,8 @@ def _encode_numbers(kind: str, column: Column) -> bytes:
         return _encode_header(element_oid, len(elements), has_null=True) + b"".join(elements)
 
     values = np.asarray(column)
-    records = np.empty(len(values), [("length", ">i4"), ("value", dtype)])
-    records["length"] = records.dtype["value"].itemsize
+    records = np.empty(len(values), _RECORDS[kind])
+    records["length"] = np.dtype(dtype).itemsize
     records["value"] = values
     return _encode_header(element_oid, len(values)) + records.tobytes()
 

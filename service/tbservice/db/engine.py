@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import Engine, create_engine, event
 
 from tbservice.errors import StartupError
-from tbservice.waits import waiting
+from tbservice.waits import begin_wait, end_wait
 
 _CONNECT_SECONDS_MAX: Final = 10
 """Seconds to connect to one host."""
@@ -28,8 +28,11 @@ class _Connection(psycopg.Connection[Any]):
 
     def wait(self, *args: Any, **options: Any) -> Any:
         """Wait as psycopg does: each statement passes here."""
-        with waiting():
+        begun = begin_wait()
+        try:
             return super().wait(*args, **options)
+        finally:
+            end_wait(begun)
 
 
 def make_engine(url: str, *, connect_seconds_max: int | None = None, **options: Any) -> Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tbservice.samples import ObjectReference, TensorValue
 from tbservice.series.tables.upload_streams import stream_digest
@@ -42,8 +43,7 @@ class SentMetadata:
     serialized: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SentSeries:
+class SentSeries(NamedTuple):
     """The points of one tag in a segment; `metadata` is None if it was sent before.
 
     `segment_index` and `segment_start` are those of the segment; 0 for points that came in none.
@@ -57,11 +57,6 @@ class SentSeries:
     segment_index: int = 0
     segment_start: int = 0
     follows_last_step: bool = False
-
-    @property
-    def data_class(self) -> DataClass:
-        """Return the data class of the points; that of the metadata is checked separately."""
-        return self.points.data_class
 
 
 @dataclass(frozen=True, slots=True)

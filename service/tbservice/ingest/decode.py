@@ -128,18 +128,16 @@ def _decode_stream(sent: wire_pb2.Stream) -> Stream:
 
 def _decode_series(sent: wire_pb2.Series, points: SentPoints, index: int, start: int) -> SentSeries:
     tag = check_name("a tag", sent.tag)
-    metadata = _decode_metadata(sent.summary_metadata)
-    series = SentSeries(tag, metadata, points, index, start)
-    if metadata is not None and metadata.data_class is not series.data_class:
+    serialized = sent.summary_metadata
+    metadata = _decode_metadata(serialized) if serialized else None
+    if metadata is not None and metadata.data_class is not points.data_class:
         raise Invalid(
             f"tag {tag[:100]!r}: the data class of its metadata is not that of its points"
         )
-    return series
+    return SentSeries(tag, metadata, points, index, start)
 
 
-def _decode_metadata(serialized: bytes) -> SentMetadata | None:
-    if not serialized:
-        return None
+def _decode_metadata(serialized: bytes) -> SentMetadata:
     if len(serialized) > limits.METADATA_BYTES_MAX:
         raise TooLarge(
             f"summary metadata has at most {limits.METADATA_BYTES_MAX} bytes; "

@@ -132,11 +132,12 @@ def plan_update(
         stored_metadata: Its serialized metadata; only used if `unites_metadata`.
     """
     update = SeriesUpdate(row, row, row.series_id)
+    owner = row.plugin, row.data_class
     union: MetadataUnion | None = None
     for series in incoming:
-        points = series.points
-        plugin = None if series.metadata is None else series.metadata.plugin
-        if not belongs_to_owner((plugin, series.data_class), (row.plugin, row.data_class)):
+        metadata, points = series.metadata, series.points
+        plugin = None if metadata is None else metadata.plugin
+        if not belongs_to_owner((plugin, points.data_class), owner):
             reason = misfit_reason(series.tag, row.plugin)
             update.skipped.append((series.segment_index, reason, len(points.steps)))
             continue
@@ -149,11 +150,11 @@ def plan_update(
                 continue
             steps = points.steps + (row.last_step + 1)
             points = ScalarPoints(steps, points.wall_times, points.values)
-        if plugin == HPARAMS and series.metadata is not None:
+        if plugin == HPARAMS and metadata is not None:
             wall_time = float(points.wall_times.max())
             union = union or MetadataUnion(stored_metadata, row.metadata_wall_time)
             try:
-                union.add(series.metadata.serialized, wall_time, limits.METADATA_BYTES_MAX)
+                union.add(metadata.serialized, wall_time, limits.METADATA_BYTES_MAX)
             except UnionOverLimit as error:
                 update.skipped.append((series.segment_index, str(error), len(points.steps)))
                 continue
@@ -175,53 +176,66 @@ def unites_metadata(incoming: Sequence[SentSeries], row: SeriesRow) -> bool:
 
 
 def _add_points(update: SeriesUpdate) -> None:
-    """Set the newest point of each step, where they go, and the row after them."""
-    before = update.before
-    points: SentPoints
-    if before.data_class == DataClass.SCALAR:
-        points = concatenate([each for each in update.accepted if isinstance(each, ScalarPoints)])
-    else:
-        points = concatenate_values(update.accepted)
+    """Set the newest point of each step, where they go, and the row after them.
+
+    A live flush has one point of each of many series: hence no look twice, and no column by name.
+    """
+    before, accepted = update.before, update.accepted
+    points = accepted[0] if len(accepted) == 1 else _join(accepted)
     newest = update.deduplicated = deduplicate_steps(points)
-    if len(newest) < len(points):
+    if newest is not points and len(newest) < len(points):
         update.repeated = points
 
-    changes = _find_ends(before, newest)
-    first = int(newest.steps[0])
+    first = newest.steps.item(0)
+    cold: dict[str, Any] = {}
     # The last step itself included: its point may be replaced.
     if before.count and first <= before.last_step:  # change feeds must read these again
         update.is_rewrite = True
-        changes["rewrites"] = before.rewrites + 1
-        changes["rewritten_from"] = min(before.rewritten_from, first)
-    if isinstance(newest, ScalarPoints):
-        changes |= _add_scalars(update, newest)
-    else:
-        update.is_late = update.is_rewrite and bool(points.wall_times.min() < before.max_wall_time)
+        cold["rewrites"] = before.rewrites + 1
+        cold["rewritten_from"] = min(before.rewritten_from, first)
+    cold |= _find_start(before, newest, first)
     if isinstance(points, BlobSequencePoints):
-        changes["max_length"] = max(before.max_length, *map(len, points.sequences))
-    update.row = before._replace(**changes)
+        cold["max_length"] = max(before.max_length, *map(len, points.sequences))
+    row = before._replace(**cold) if cold else before
+    if isinstance(newest, ScalarPoints):
+        update.row = _add_scalars(update, row, newest)
+        return
+    update.is_late = update.is_rewrite and bool(points.wall_times.min() < before.max_wall_time)
+    last_step, last_wall_time, last_value, max_wall_time = _find_end(before, newest)
+    update.row = row._replace(
+        last_step=last_step,
+        last_wall_time=last_wall_time,
+        last_value=last_value,
+        max_wall_time=max_wall_time,
+    )
 
 
-def _add_scalars(update: SeriesUpdate, points: ScalarPoints) -> dict[str, Any]:
-    """Plan where the points, in step order, go; return the columns that this changes."""
-    before, tail_end = update.before, update.before.tail_end
+def _join(accepted: Sequence[SentPoints]) -> SentPoints:
+    scalars = [points for points in accepted if isinstance(points, ScalarPoints)]
+    return concatenate(scalars) if scalars else concatenate_values(accepted)
+
+
+def _add_scalars(update: SeriesUpdate, row: SeriesRow, points: ScalarPoints) -> SeriesRow:
+    """Plan where the points, in step order, go; return the row with its hot columns changed."""
+    before, tail_end, count = update.before, update.before.tail_end, len(points)
     update.opens_blocks = (
         # Buffered points would be older than such a block, and readers take the buffers as later:
         # on equal wall times the wrong point would win.
-        len(points) >= limits.PACKED_POINTS_MIN and not before.tail_rows and not tail_end
+        count >= limits.PACKED_POINTS_MIN and not before.tail_rows and not tail_end
     )
     if not update.opens_blocks:
         update.tail_rows, tail_end = _append_to_buffer(
             tail_end, points, is_append=not update.is_rewrite
         )
-    return {
-        "summary": _extend_summary(before, points, is_rewrite=update.is_rewrite),
-        "count": before.count + len(points),
-        "count_is_exact": before.count_is_exact and not update.is_rewrite,
-        "tail_rows": before.tail_rows + len(update.tail_rows),
-        "tail_points": before.tail_points + len(points),
-        "tail_end": tail_end,
-    }
+    return row.with_hot(
+        before.count + count,
+        before.count_is_exact and not update.is_rewrite,
+        before.tail_rows + len(update.tail_rows),
+        before.tail_points + count,
+        *_find_end(before, points),
+        tail_end,
+        _extend_summary(before, points, is_rewrite=update.is_rewrite),
+    )
 
 
 def _extend_summary(before: SeriesRow, points: ScalarPoints, *, is_rewrite: bool) -> bytes:
@@ -264,23 +278,29 @@ def _make_raw_row(data: bytes) -> BufferRow:
     return BufferRow(count_raw(data), is_packed=False, data=data)
 
 
-def _find_ends(row: SeriesRow, points: SentPoints) -> dict[str, Any]:
-    """Return the columns of the first and the last point that change; of scalars with values.
+def _find_start(row: SeriesRow, points: SentPoints, first: int) -> dict[str, Any]:
+    """Return the columns of the first point if they change; of scalars with its value.
 
     On equal steps the greater wall time wins, then the later arrival.
     """
-    values = points.values if isinstance(points, ScalarPoints) else None
-    first, first_wall_time = points.steps.item(0), points.wall_times.item(0)
-    last, last_wall_time = points.steps.item(-1), points.wall_times.item(-1)
-    greatest = last_wall_time if len(points) == 1 else float(points.wall_times.max())
-    changes: dict[str, Any] = {"max_wall_time": max(row.max_wall_time, greatest)}
-    if first < row.first_step or (
-        # `>=`, as later arrivals win on equal wall times (`tbwire.dedup`).
-        first == row.first_step and first_wall_time >= row.first_wall_time
-    ):
-        changes["first_step"], changes["first_wall_time"] = first, first_wall_time
-        changes["first_value"] = None if values is None else values.item(0)
-    if last > row.last_step or (last == row.last_step and last_wall_time >= row.last_wall_time):
-        changes["last_step"], changes["last_wall_time"] = last, last_wall_time
-        changes["last_value"] = None if values is None else values.item(-1)
-    return changes
+    if first > row.first_step:
+        return {}
+    wall_time = points.wall_times.item(0)
+    if first == row.first_step and wall_time < row.first_wall_time:
+        return {}
+    value = points.values.item(0) if isinstance(points, ScalarPoints) else None
+    return {"first_step": first, "first_wall_time": wall_time, "first_value": value}
+
+
+def _find_end(row: SeriesRow, points: SentPoints) -> tuple[int, float, float | None, float]:
+    """Return step, wall time and value of the last point, and the greatest wall time.
+
+    The points are in step order; which one wins is as in `_find_start`.
+    """
+    steps, wall_times = points.steps, points.wall_times
+    last, wall_time = steps.item(-1), wall_times.item(-1)
+    greatest = max(row.max_wall_time, wall_time if len(steps) == 1 else float(wall_times.max()))
+    if last < row.last_step or (last == row.last_step and wall_time < row.last_wall_time):
+        return row.last_step, row.last_wall_time, row.last_value, greatest
+    value = points.values.item(-1) if isinstance(points, ScalarPoints) else None
+    return last, wall_time, value, greatest

@@ -21,9 +21,10 @@ def deduplicate_steps(points: Points) -> Points:
     """
     # One point per series is what a live flush has: numpy would take longer to compare none.
     # Most batches are in step order already, and need no sort.
-    if len(points) == 1 or bool((points.steps[1:] > points.steps[:-1]).all()):
+    steps = points.steps
+    if len(steps) == 1 or bool((steps[1:] > steps[:-1]).all()):
         return points
-    return points.select(deduplicated_order(points.steps, points.wall_times))
+    return points.select(deduplicated_order(steps, points.wall_times))
 
 
 def find_repeated(points: ScalarPoints, deduplicated: ScalarPoints) -> ScalarPoints | None:

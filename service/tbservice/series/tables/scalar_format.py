@@ -59,7 +59,7 @@ def concatenate(chunks: list[ScalarPoints]) -> ScalarPoints:
 def pack_raw(points: ScalarPoints) -> bytes:
     """Return the points as raw records."""
     if len(points) == 1:  # as in a live flush: an array takes three times as long
-        return _RECORD.pack(points.steps[0], points.wall_times[0], points.values[0])
+        return _RECORD.pack(points.steps.item(0), points.wall_times.item(0), points.values.item(0))
     records = np.empty(len(points), RECORD_DTYPE)
     records["step"], records["wall_time"], records["value"] = (
         points.steps,

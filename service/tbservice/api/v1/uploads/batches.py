@@ -59,8 +59,11 @@ class StreamPage(BaseModel):
     next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
-async def _batch_body(_grant: MayAppend, request: Request) -> bytes:
-    """Return the body, before a database connection is taken; a large one after the grant."""
+async def _batch_body(request: Request) -> bytes:
+    """Return the body, before a database connection is taken; a large one after the grant.
+
+    The route names its grant first, which is pending then: FastAPI takes 30 µs to find it twice.
+    """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if content_type != _PROTOBUF:
         raise MalformedRequest(f"send the batch with the header Content-Type: {_PROTOBUF}")
