@@ -1,15 +1,12 @@
-"""Sessions for the benchmark of HParams: batches with runs of hyperparameters and last values."""
+"""Sessions for the benchmark of runs: batches with runs of hyperparameters and last values."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 from support.batches import metadata, scalars, segment, stream
-from support.event_files import scalar_event, version_event, write_records
 from support.hparams import WALL_TIME, end, start
-from tbwire import tensorboard_pb2 as pb
 from tbwire import wire_pb2
 
 HPARAMS = 20
@@ -51,30 +48,6 @@ def session(number: int) -> wire_pb2.Segment:
     return segment(stream(run_name(number), f"events.out.tfevents.{number}"), 0, 9, *series)
 
 
-def write_event_files(logdir: Path, count: int) -> None:
-    """Writes the same sessions for TensorBoard, a file each."""
-    for number in range(count):
-        rng = random.Random(number)  # noqa: S311 - not for secrets
-        events = [version_event(WALL_TIME), metadata_event(start(hparams(rng)))]
-        events += [
-            scalar_event(f"metric_{index}", 1_000, rng.random(), WALL_TIME + number)
-            for index in range(METRICS)
-        ]
-        events.append(metadata_event(end(end_time=WALL_TIME + number + 60)))
-        write_records(logdir / run_name(number) / "events.out.tfevents.1.host", events)
-
-
-def metadata_event(series: wire_pb2.Series) -> pb.Event:
-    """A series of the hparams plugin as the event that a writer logs."""
-    event = pb.Event(wall_time=WALL_TIME)
-    value = event.summary.value.add(tag=series.tag)
-    value.metadata.ParseFromString(series.summary_metadata)
-    value.metadata.data_class = 0  # no writer sets it
-    value.tensor.dtype = 1
-    value.tensor.float_val.append(0.0)
-    return event
-
-
 def hparams(rng: random.Random) -> dict[str, object]:
     """Twenty hyperparameters: most of them numbers, few of them of few values."""
     values: dict[str, object] = {
@@ -86,20 +59,3 @@ def hparams(rng: random.Random) -> dict[str, object]:
     for index in range(HPARAMS - len(values)):
         values[f"rate_{index:02d}"] = rng.random()
     return values
-
-
-REQUEST = {
-    "allowedStatuses": [
-        "STATUS_UNKNOWN",
-        "STATUS_SUCCESS",
-        "STATUS_FAILURE",
-        "STATUS_RUNNING",
-    ],
-    "colParams": [
-        {"metric": {"tag": "metric_3"}, "order": "ORDER_DESC"},
-        {"hparam": "rate_00", "filterInterval": {"minValue": 0.25, "maxValue": 0.75}},
-        {"hparam": "optimizer", "filterDiscrete": ["adam", "sgd"]},
-    ],
-    "sliceSize": 100,
-}
-"""A page of 100 groups, sorted by a metric and filtered by two columns."""

@@ -21,7 +21,6 @@ from support.event_files import (
     FOOTER_BYTES,
     HEADER_BYTES,
     encode_record,
-    image_event,
     scalar_event,
     version_event,
 )
@@ -102,34 +101,6 @@ def encode_steps(
         row = _Row(_events(tags, int(steps[part][0])))
         rows = row.fill(steps[part], wall_times[part], values[part])
         yield from (row.tobytes() for row in rows)
-
-
-def write_images(logdir: Path, size: int, image_bytes: int = 100_000) -> int:
-    """Write ten runs of incompressible images, and ten scalars beside each; return the bytes of
-    all, about `size`.
-    """
-    random = np.random.default_rng(0)
-    total = 0
-    for run in range(10):
-        path = logdir / f"run_{run:04d}" / FILE_NAME
-        path.parent.mkdir(parents=True)
-        with path.open("wb") as file:
-            file.write(encode_record(version_event(STARTED).SerializeToString()))
-            for step in range(max(1, size // 10 // image_bytes)):
-                image = image_event(
-                    "samples",
-                    step,
-                    [random.bytes(image_bytes)],
-                    STARTED + step,
-                    width=256,
-                    height=256,
-                )
-                scalars = [scalar_event(tag, step, 0.5, STARTED + step) for tag in tag_names(10)]
-                file.writelines(
-                    encode_record(event.SerializeToString()) for event in [image, *scalars]
-                )
-            total += file.tell()
-    return total
 
 
 def _write_run(directory: Path, size: Size, tags: list[str], random: np.random.Generator) -> int:

@@ -196,16 +196,3 @@ def _text(seconds):
 def sphere(assignments):
     """Squared distance from (2, -1) of `x` and `y`; its least value is 0."""
     return (float(assignments["x"]) - 2) ** 2 + (float(assignments["y"]) + 1) ** 2
-
-
-def rosenbrock(assignments):
-    """A curved valley in `x` and `y`; its least value is 0 at (1, 1)."""
-    x, y = float(assignments["x"]), float(assignments["y"])
-    return (1 - x) ** 2 + 100 * (y - x * x) ** 2
-
-
-def branin(assignments):
-    """Branin's function of `x` in [-5, 10] and `y` in [0, 15], less its least value, so 0."""
-    x, y = float(assignments["x"]), float(assignments["y"])
-    curve = y - 5.1 * x * x / (4 * math.pi**2) + 5 * x / math.pi - 6
-    return curve**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10 - 0.39788735772973816
