@@ -95,15 +95,6 @@ def test_live_upload_reports_filter_without_match_yet(uploader, reader, runs):
     assert ended.err.count("none of 3 tags") == 1
 
 
-def test_live_upload_that_matched_nothing_exits_1(uploader, runs):
-    with uploader.follow(runs, "--include-runs", "trian", "--json") as following:
-        following.wait_for_experiment()
-        ended = following.stop()
-    assert ended.code == 1
-    (problem,) = ended.done["problems"]
-    assert "none of 2 runs completely" in problem
-
-
 @pytest.mark.usefixtures("configured")
 def test_wait_and_stop_of_follow_say_that_nothing_matched(runs, caplog):
     upload = tbupload.follow(runs, include_tags="val_loss", poll_seconds=60)

@@ -54,64 +54,6 @@ def test_json_begins_with_created_and_ends_with_done(uploader, logdir):
     assert ended.err == ""
 
 
-def test_second_upload_of_same_files_sends_nothing(uploader, reader, logdir):
-    write_run(logdir, "run", [(step, float(step)) for step in range(100)])
-    first = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    before = reader.scalars(first.experiment_id)
-    again = uploader.run(
-        "--logdir", logdir, "--one-shot", "--json", "--experiment", first.experiment_id
-    )
-    assert (again.code, again.done["scalars"], again.done["bytes"]) == (0, 0, 0)
-    assert again.experiment_id == first.experiment_id
-    assert reader.scalars(first.experiment_id) == before
-
-
-def test_corrupt_file_is_named_and_others_go_on(uploader, reader, logdir):
-    bad = write_run(logdir, "bad", [(step, float(step)) for step in range(10)])
-    event_files.spoil_length_checksum(bad, 5)
-    write_run(logdir, "good", [(1, 1.0)])
-    (logdir / "none").mkdir()
-    (logdir / "none" / "tfevents.txt").write_text("this is a text, and no event file at all")
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    assert ended.code == 1
-    assert ended.done["skipped"] == {"corrupt file": 1, "file that is no event file": 1}
-    assert str(bad) in ended.err
-    assert "tfevents.txt" in ended.err
-    stored = reader.scalars(ended.experiment_id)
-    assert values(stored, "good") == {1: 1.0}
-    assert values(stored, "bad") == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
-
-
-def test_damaged_record_is_counted_at_upload_and_at_resume(uploader, reader, logdir):
-    path = write_run(logdir, "run", [(step, float(step)) for step in range(10)])
-    event_files.spoil_payload(path, 5)
-    first = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    again = uploader.run(
-        "--logdir", logdir, "--one-shot", "--json", "--experiment", first.experiment_id
-    )
-    assert (first.code, again.code) == (1, 1)
-    assert sum(first.done["skipped"].values()) == 1
-    assert again.done["skipped"] == first.done["skipped"]
-    assert again.done["scalars"] == 0
-    assert len(values(reader.scalars(first.experiment_id))) == 9
-
-
-def test_record_cut_short_is_left_for_later(uploader, reader, logdir):
-    path = write_run(logdir, "run", [(step, float(step)) for step in range(10)])
-    whole = path.read_bytes()
-    event_files.cut(path, -7)
-    first = uploader.run("--logdir", logdir, "--one-shot")
-    assert first.code == 0
-    assert "of an incomplete record" in first.err
-    assert len(values(reader.scalars(first.experiment_id))) == 9
-    path.write_bytes(whole)
-    assert (
-        uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id).code
-        == 0
-    )
-    assert len(values(reader.scalars(first.experiment_id))) == 10
-
-
 def constant(tag, step):
     """A tensor of 4 MiB that takes a few bytes in the file: one value is repeated."""
     shape = event_files.pb.TensorShapeProto(dim=[event_files.pb.TensorShapeProto.Dim(size=1 << 20)])
@@ -129,17 +71,6 @@ def test_upload_splits_records_too_large_for_one_request(uploader, reader, logdi
     assert reader.get(ended.experiment_id, "scalars")["run"]["loss"]["count"] == 5
 
 
-def test_record_too_large_for_one_request_is_sent_as_objects(uploader, reader, logdir):
-    parts = [value for number in range(5) for value in constant(f"t{number}", 1).summary.value]
-    event_files.write_records(
-        logdir / "run" / "tfevents.1",
-        [event_files.version_event(), event_files.summary_event(1, 1.0, *parts)],
-    )
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    assert ended.code == 0, ended.err
-    assert len(reader.get(ended.experiment_id, "tensors")["run"]) == len(parts)
-
-
 def test_append_only_token_is_enough_to_go_on_with_experiment(uploader, reader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
@@ -153,14 +84,6 @@ def test_append_only_token_is_enough_to_go_on_with_experiment(uploader, reader, 
     refused = limited.run("--logdir", logdir, "--one-shot", "--new")
     assert refused.code == 1
     assert "may not do this" in refused.err
-
-
-def test_wrong_token_ends_with_1_and_says_what_to_do(uploader, logdir):
-    write_run(logdir, "run", [(1, 1.0)])
-    stranger = type(uploader)(uploader.server, "tbh_" + "x" * 40, uploader.directory)
-    ended = stranger.run_process("--logdir", logdir, "--one-shot")
-    assert (ended.code, ended.out) == (1, "")
-    assert "tbupload login" in ended.err
 
 
 def test_experiment_that_is_not_there_ends_with_1(uploader, logdir):

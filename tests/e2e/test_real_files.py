@@ -4,17 +4,14 @@ TensorBoard's reader.
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto import types_pb2
-from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 from tensorboard.util.tensor_util import make_ndarray
 
-from support.hparams_records import START, values_of
 from support.uploading import Reader, Uploader
 
 DATA = Path(__file__).parent.parent / "data"
@@ -124,19 +121,6 @@ def test_blobs_arrive_byte_by_byte(uploaded, expected):
             assert wall_time == known_wall_time
             contents = [reader.http.get(f"/api/v1/blobs/{blob['key']}").content for blob in blobs]
             assert contents == make_ndarray(tensor).ravel().tolist(), key
-
-
-def test_hparams_that_are_logged_again_are_united(uploaded):
-    reader, experiment_id = uploaded
-    series = reader.get(experiment_id, "tensors")["hparams_again/lightning"][START]
-    content = base64.b64decode(series["summary_metadata"]["content"])
-    assert values_of(parse_session_start_info_plugin_data(content)) == {
-        "rate": 1.1,
-        "optimizer": "adam",
-        "extra": 2.0,
-        "only_0": True,
-        "only_1": True,
-    }
 
 
 def test_legacy_histograms_keep_fields_they_were_written_with(uploaded):
