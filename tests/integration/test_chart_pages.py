@@ -18,7 +18,6 @@ from support.people import new_member
 from support.servers import new_workspace
 from support.share_links import make_link
 from tbservice.pages.experiments.chart_cards import CARD_ITEMS
-from tbservice.pages.people import runs_comparison
 from tbservice.runs import comparison, group_bands
 from tbservice.types.people import Role
 
@@ -256,7 +255,7 @@ def test_comparison_says_what_is_wrong(api, viewer, workspace_id, database_url, 
 def test_comparison_of_more_runs_than_are_drawn_says_so(
     api, viewer, workspace_id, experiment, monkeypatch
 ):
-    monkeypatch.setattr(runs_comparison, "COMPARED_RUNS_ITEMS_MAX", 100)
+    monkeypatch.setattr(comparison, "COMPARED_RUNS_ITEMS_MAX", 100)
     for first in range(0, 110, 55):
         series = [scalars("loss", [1])]
         runs = [segment(stream(f"run {n:03}"), 0, 9, *series) for n in range(first, first + 55)]
@@ -283,7 +282,7 @@ def test_comparison_of_more_runs_than_are_drawn_says_so(
 def test_groups_are_computed_of_all_that_is_selected(
     api, viewer, workspace_id, experiment, monkeypatch
 ):
-    monkeypatch.setattr(runs_comparison, "COMPARED_RUNS_ITEMS_MAX", 1)
+    monkeypatch.setattr(comparison, "COMPARED_RUNS_ITEMS_MAX", 1)
     hparams = HparamsClient(api, experiment)
     for run, kind, first in (("a", HOSTILE, 0), ("b", HOSTILE, 1), ("c", "far", 7)):
         losses = scalars("loss", range(first, first + 3), [3 * first, 3 * first + 1, 3 * first + 2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +13,12 @@ from tbservice.errors import NotFound
 from tbservice.experiments import lifecycle, uploads
 from tbservice.runs.columns import RunColumn
 from tbservice.runs.selected_runs import SelectedRuns, read_workspace_runs, select_runs
-from tbservice.runs.use_cases import RUNS_COLUMN_ITEMS_MAX
+from tbservice.runs.use_cases import (
+    RUNS_COLUMN_ITEMS_MAX,
+    RunsQuery,
+    keep_known,
+    resolve_sort,
+)
 from tbservice.runs.workspace_runs import WorkspaceRuns
 from tbservice.series.tables.runs_tags import hash_name
 from tbservice.types.experiments import Experiment
@@ -57,8 +62,42 @@ class ChosenRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenRuns:
+    """The runs of a comparison: their rows among the selected ones, in the order of the comparison.
+
+    `total` is the number of runs that were chosen, of which `missing` are not there. The rows are
+    the first COMPARED_RUNS_ITEMS_MAX, of the first COMPARED_EXPERIMENTS_ITEMS_MAX experiments.
+    """
+
+    selected: SelectedRuns
+    rows: list[int]
+    total: int
+    missing: int = 0
+
+    @property
+    def left_out(self) -> int:
+        """Number of runs beyond the limits."""
+        return self.total - self.missing - len(self.rows)
+
+    def count_by_experiment(self) -> list[tuple[Experiment, int]]:
+        """Return the experiments with selected runs, and how many."""
+        runs = self.selected.runs
+        split = runs.split(np.flatnonzero(self.selected.selected))
+        return [(runs.experiments[index], len(rows)) for index, rows in split]
+
+    def list_names(self) -> dict[ExperimentId, list[str]]:
+        """Return the names of the runs, by experiment."""
+        runs = self.selected.runs
+        names: dict[ExperimentId, list[str]] = {}
+        for index, place in runs.locate(self.rows):
+            own = names.setdefault(runs.experiments[index].experiment_id, [])
+            own.append(runs.parts[index].names[place])
+        return names
+
+
+@dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run of a comparison that was found: `experiment` is the position of its experiment."""
+    """A run of a comparison: `experiment` is the position of its experiment."""
 
     experiment: int
     name: str
@@ -84,17 +123,12 @@ class PropertyGroup:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """Runs in the order in which they were chosen, their scalar tags, and their properties.
-
-    `missing` counts chosen runs that are not there; `left_out` those beyond the limits.
-    """
+    """Runs in the order in which they were chosen, their scalar tags, and their properties."""
 
     experiments: list[Experiment]
     runs: list[ComparedRun]
     tags: list[str]
     groups: list[PropertyGroup]
-    missing: int
-    left_out: int
 
 
 def choose_run(experiment_id: str, name: str) -> ChosenRun:
@@ -102,64 +136,65 @@ def choose_run(experiment_id: str, name: str) -> ChosenRun:
     return ChosenRun(ExperimentId(experiment_id), hash_name(name).hex()[:_DIGEST_CHARS])
 
 
-def compare_runs(
-    db: Connection, grant: WorkspaceGrant, chosen: Sequence[ChosenRun]
-) -> RunComparison:
-    """Return the comparison of runs; those that are gone, or of other workspaces, are missing.
+def choose_named(db: Connection, grant: WorkspaceGrant, named: Sequence[ChosenRun]) -> ChosenRuns:
+    """Return the named runs; those that are gone, or of other workspaces, are missing.
 
-    Of more than COMPARED_RUNS_ITEMS_MAX runs or COMPARED_EXPERIMENTS_ITEMS_MAX experiments, the
-    first are compared. `db` is a snapshot. Raises TooLarge as `list_runs`.
+    `db` is a snapshot. Raises TooLarge as `list_runs`.
     """
-    unique = list(dict.fromkeys(chosen))
+    unique = list(dict.fromkeys(named))
     kept = set(
         list(dict.fromkeys(each.experiment_id for each in unique))[:COMPARED_EXPERIMENTS_ITEMS_MAX]
     )
     within = [each for each in unique if each.experiment_id in kept][:COMPARED_RUNS_ITEMS_MAX]
     experiments = _find_experiments(db, grant, [each.experiment_id for each in within])
-    runs, _ = read_workspace_runs(db, grant, experiments)
-    found = _locate(runs, within)
-    positions = [row for row, _ in found]
-    compared = [run for _, run in found]
+    runs, pending = read_workspace_runs(db, grant, experiments)
+    rows = _locate(runs, within)
+    selected = np.zeros(len(runs), bool)
+    selected[rows] = True
+    return ChosenRuns(
+        SelectedRuns(runs, runs.list_known(), selected, left_out=False, pending_grants=pending),
+        rows,
+        len(unique),
+        len(within) - len(rows),
+    )
+
+
+def choose_filtered(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> ChosenRuns:
+    """Return the runs that the filter of a query selects, the first ones in its order.
+
+    `db` is a snapshot. Raises as `list_runs`.
+    """
+    selected = select_runs(db, grant, query.where)
+    runs = selected.runs
+    query, _ = keep_known(selected.known, query)
+    ordered = runs.sort(selected.selected, resolve_sort(selected.known, query.sort))
+    rows = ordered[:COMPARED_RUNS_ITEMS_MAX].tolist()
+    indexes = [index for index, _ in runs.locate(rows)]
+    kept = set(list(dict.fromkeys(indexes))[:COMPARED_EXPERIMENTS_ITEMS_MAX])
+    within = [row for row, index in zip(rows, indexes, strict=True) if index in kept]
+    return ChosenRuns(selected, within, len(ordered))
+
+
+def compare_runs(db: Connection, grant: WorkspaceGrant, chosen: ChosenRuns) -> RunComparison:
+    """Return what the runs have. `db` is the snapshot in which they were chosen."""
+    runs = chosen.selected.runs
+    places = runs.locate(chosen.rows)
+    indexes = list(dict.fromkeys(index for index, _ in places))
+    experiments = [runs.experiments[index] for index in indexes]
+    compared = [
+        ComparedRun(indexes.index(index), runs.parts[index].names[place]) for index, place in places
+    ]
+    metrics = _list_metrics(runs, places)
     groups = [
-        PropertyGroup("Hyperparameters", _read(runs, positions, _list_hparams(runs, found))),
-        PropertyGroup("Where and how", _read(runs, positions, _run_columns())),
+        PropertyGroup("Hyperparameters", _read(runs, chosen.rows, _list_hparams(runs, places))),
+        PropertyGroup("Where and how", _read(runs, chosen.rows, _run_columns())),
         PropertyGroup("Packages"),
-        PropertyGroup("Last values", _read(runs, positions, _list_metrics(runs, found))),
+        PropertyGroup("Last values", _read(runs, chosen.rows, metrics[:RUNS_COLUMN_ITEMS_MAX])),
     ]
     recorded = [_read_upload(db, grant, experiment) for experiment in experiments]
     groups[1].rows.update(_spread([origin for origin, _ in recorded], compared, _OF_UPLOADS))
     groups[2].rows.update(_spread([packages for _, packages in recorded], compared))
-    tags = [column.name for column in _list_metrics(runs, found, limit=None)]
-    return RunComparison(
-        experiments, compared, tags, groups, len(within) - len(found), len(unique) - len(within)
-    )
-
-
-def select_compared(
-    db: Connection, grant: WorkspaceGrant, comparison: RunComparison
-) -> SelectedRuns:
-    """Return all runs of the compared experiments, of which the compared ones are selected.
-
-    `db` is a snapshot. Raises TooLarge as `list_runs`.
-    """
-    ids = [experiment.experiment_id for experiment in comparison.experiments]
-    runs, pending = read_workspace_runs(db, grant, _find_experiments(db, grant, ids))
-    compared = [choose_run(ids[run.experiment], run.name) for run in comparison.runs]
-    selected = np.zeros(len(runs), bool)
-    selected[[row for row, _ in _locate(runs, compared)]] = True
-    return SelectedRuns(runs, runs.list_known(), selected, left_out=False, pending_grants=pending)
-
-
-def count_runs(db: Connection, grant: WorkspaceGrant, where: str) -> list[tuple[Experiment, int]]:
-    """Return the experiments of which a filter selects runs, and how many.
-
-    Raises as `list_runs`.
-    """
-    chosen = select_runs(db, grant, where)
-    return [
-        (chosen.runs.experiments[index], len(rows))
-        for index, rows in chosen.runs.split(np.flatnonzero(chosen.selected))
-    ]
+    return RunComparison(experiments, compared, [column.name for column in metrics], groups)
 
 
 def _find_experiments(
@@ -174,18 +209,18 @@ def _find_experiments(
     return found
 
 
-def _locate(runs: WorkspaceRuns, chosen: Sequence[ChosenRun]) -> list[tuple[int, ComparedRun]]:
-    """Return the chosen runs that are there, each with its position in the table."""
-    wanted = set(chosen)
-    places: dict[ChosenRun, tuple[int, ComparedRun]] = {}
+def _locate(runs: WorkspaceRuns, named: Sequence[ChosenRun]) -> list[int]:
+    """Return the rows of the named runs that are there, in their order."""
+    wanted = set(named)
+    rows: dict[ChosenRun, int] = {}
     first = 0
-    for index, (experiment, part) in enumerate(zip(runs.experiments, runs.parts, strict=True)):
-        for row, name in enumerate(part.names):
+    for experiment, part in zip(runs.experiments, runs.parts, strict=True):
+        for place, name in enumerate(part.names):
             run = choose_run(experiment.experiment_id, name)
             if run in wanted:
-                places[run] = first + row, ComparedRun(index, name)
+                rows[run] = first + place
         first += len(part)
-    return [places[run] for run in chosen if run in places]
+    return [rows[run] for run in named if run in rows]
 
 
 def _read(
@@ -203,39 +238,24 @@ def _run_columns() -> list[RunColumn]:
     return [RunColumn("run", name) for name in _OF_RUNS]
 
 
-def _list_hparams(runs: WorkspaceRuns, found: Sequence[tuple[int, ComparedRun]]) -> list[RunColumn]:
+def _list_hparams(runs: WorkspaceRuns, places: Sequence[tuple[int, int]]) -> list[RunColumn]:
     names = {
         name
-        for part, row in _list_rows(runs, found)
-        if (start := runs.parts[part].starts[row]) is not None
+        for index, place in places
+        if (start := runs.parts[index].starts[place]) is not None
         for name in start.names.names
     }
     return [RunColumn("hparam", name) for name in sorted(names)[:RUNS_COLUMN_ITEMS_MAX]]
 
 
-def _list_metrics(
-    runs: WorkspaceRuns,
-    found: Sequence[tuple[int, ComparedRun]],
-    limit: int | None = RUNS_COLUMN_ITEMS_MAX,
-) -> list[RunColumn]:
+def _list_metrics(runs: WorkspaceRuns, places: Sequence[tuple[int, int]]) -> list[RunColumn]:
     tags = {
         tag
-        for part, row in _list_rows(runs, found)
-        for tag, rows in runs.parts[part].series.items()
-        if rows[row] >= 0
+        for index, place in places
+        for tag, rows in runs.parts[index].series.items()
+        if rows[place] >= 0
     }
-    return [RunColumn("metric", tag, "last") for tag in sorted(tags)[:limit]]
-
-
-def _list_rows(
-    runs: WorkspaceRuns, found: Sequence[tuple[int, ComparedRun]]
-) -> Iterator[tuple[int, int]]:
-    """Yield the position of the experiment of each run, and the row of the run in it."""
-    firsts = [0]
-    for part in runs.parts:
-        firsts.append(firsts[-1] + len(part))
-    for position, run in found:
-        yield run.experiment, position - firsts[run.experiment]
+    return [RunColumn("metric", tag, "last") for tag in sorted(tags)]
 
 
 def _read_upload(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -49,6 +50,9 @@ _READ_POINTS: Final = 5_000_000
 
 SeriesPoints = tuple[int, ScalarPoints]
 """Points of the series with an id."""
+
+Scan = Callable[[ExperimentId, list[int]], Iterable[SeriesPoints]]
+"""Yields all points of some series of an experiment, in chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +180,12 @@ def read_curves(db: Connection, plan: CurvesPlan) -> Iterator[GroupCurve]:
 
     `db` is the snapshot of the plan.
     """
+    return compute_curves(make_scan(db), plan)
 
-    def scan(experiment_id: ExperimentId, ids: list[int]) -> Iterator[SeriesPoints]:
-        return scan_scalars(db, experiment_id, ids)
 
-    return compute_curves(scan, plan)
+def make_scan(db: Connection) -> Scan:
+    """Return what reads points in a snapshot of the workspace."""
+    return functools.partial(scan_scalars, db)
 
 
 def scan_scalars(
@@ -191,10 +196,7 @@ def scan_scalars(
 
 
 def compute_curves(
-    scan: Callable[[ExperimentId, list[int]], Iterable[SeriesPoints]],
-    plan: CurvesPlan,
-    *,
-    has_times: bool = False,
+    scan: Scan, plan: CurvesPlan, *, has_times: bool = False
 ) -> Iterator[GroupCurve]:
     """Yield the curve of each group, in the order of the plan, of what `scan` reads.
 
@@ -289,7 +291,7 @@ def _check_sizes(series: GroupedSeries, query: CurvesQuery) -> None:
 
 
 def _read_runs(
-    scan: Callable[[ExperimentId, list[int]], Iterable[SeriesPoints]],
+    scan: Scan,
     series: GroupedSeries,
     start: int,
     end: int,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection
 
 from tbservice.errors import TooLarge
 from tbservice.runs.curves import (
@@ -17,10 +15,10 @@ from tbservice.runs.curves import (
     CurvesPlan,
     CurvesQuery,
     GroupCurve,
+    Scan,
     compute_curves,
     plan_groups,
     restrict_groups,
-    scan_scalars,
 )
 from tbservice.runs.grouped_reader import format_key
 from tbservice.runs.grouping import GroupBy, RunGroups, group_runs
@@ -60,7 +58,9 @@ BAND_KINDS: Final[Mapping[str, BandKind]] = MappingProxyType(
         "quartiles": BandKind("Median, 25 to 75 %", "Median", "25 %", "75 %"),
     }
 )
-"""Kinds of bands, by their name in an address; the first is the default."""
+"""Kinds of bands, by their name in an address."""
+
+DEFAULT_BAND: Final = next(iter(BAND_KINDS))
 
 
 class BandCurve(NamedTuple):
@@ -122,7 +122,7 @@ def group_selected(chosen: SelectedRuns, columns: Sequence[str]) -> DrawnGroups:
 
 
 def read_bands(
-    db: Connection,
+    scan: Scan,
     drawn: DrawnGroups,
     metrics: Sequence[str],
     kind: str,
@@ -133,7 +133,7 @@ def read_bands(
     All metrics together read up to CURVE_POINTS_MAX points, in their order.
 
     Args:
-        db: The snapshot in which the runs were selected.
+        scan: What reads points, as of the snapshot in which the runs were selected.
         drawn: The groups.
         metrics: Scalar tags.
         kind: One of BAND_KINDS.
@@ -144,7 +144,7 @@ def read_bands(
     for metric in metrics:
         try:
             query = CurvesQuery(metric, quantiles=_QUARTILES, steps_max=GROUP_STEPS, steps=steps)
-            found[metric], points = _read_metric(db, drawn, query, kind, points_left)
+            found[metric], points = _read_metric(scan, drawn, query, kind, points_left)
             points_left -= points
         except TooLarge as error:
             found[metric] = error.detail
@@ -152,7 +152,7 @@ def read_bands(
 
 
 def _read_metric(
-    db: Connection, drawn: DrawnGroups, query: CurvesQuery, kind: str, points_left: int
+    scan: Scan, drawn: DrawnGroups, query: CurvesQuery, kind: str, points_left: int
 ) -> tuple[list[BandCurve], int]:
     """Return the curves of a metric, and how many points were read. Raises TooLarge."""
     wanted = range(len(drawn.names))
@@ -177,18 +177,18 @@ def _read_metric(
             *_choose_statistics(curve.spread, kind),
             curve.wall_times if curve.wall_times is not None else np.empty(0),
         )
-        for group, curve in zip(present, _compute(db, plan), strict=True)
+        for group, curve in zip(present, _compute(scan, plan), strict=True)
         if curve.total
     ]
     return curves, points
 
 
-def _compute(db: Connection, plan: CurvesPlan) -> list[GroupCurve]:
+def _compute(scan: Scan, plan: CurvesPlan) -> list[GroupCurve]:
     """Return the curves of a plan, which are kept for others with an equal one."""
     key = (plan.state, plan.query.metric, plan.query.steps)
     curves = _KEPT.find(key)
     if curves is None:
-        curves = list(compute_curves(functools.partial(scan_scalars, db), plan, has_times=True))
+        curves = list(compute_curves(scan, plan, has_times=True))
         _KEPT.put(key, curves)
     return curves
 

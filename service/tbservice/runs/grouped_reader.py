@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote, urlencode
@@ -23,6 +23,7 @@ from tbservice.runs.curves import (
     CURVE_STEPS_MAX,
     CurvesQuery,
     GroupCurve,
+    Scan,
     SeriesPoints,
     compute_curves,
     plan_groups,
@@ -221,22 +222,28 @@ class GroupedReader(ComparisonReader):
         query = CurvesQuery(metric, steps_max=steps_max)
         plan = plan_groups(groups.chosen, of_metric, query)
         names = {group: name for name, group in wanted}
-        readers = {reader.grant.experiment_id: reader for reader in self.readers.values()}
-
-        def scan(experiment_id: ExperimentId, ids: list[int]) -> Iterator[SeriesPoints]:
-            reader = readers[experiment_id]
-            reader.cancellation.check()
-            with (
-                reader.database.snapshot(reader.grant) as db,
-                reader.cancellation.cancellable(lambda: reader.database.cancel(db)),
-            ):
-                yield from scan_scalars(db, experiment_id, ids)
-
+        scan = scan_of_readers(self.readers.values())
         for group, curve in zip(present, compute_curves(scan, plan, has_times=True), strict=True):
             if not curve.total:  # deleted meanwhile
                 continue
             for tag, field in fields.items():
                 yield _make_sample(names[group], tag, curve, field)
+
+
+def scan_of_readers(readers: Iterable[ExperimentReader]) -> Scan:
+    """Return what reads points of experiments, those of each by its reader's grant."""
+    by_id = {reader.grant.experiment_id: reader for reader in readers}
+
+    def scan(experiment_id: ExperimentId, ids: list[int]) -> Iterator[SeriesPoints]:
+        reader = by_id[experiment_id]
+        reader.cancellation.check()
+        with (
+            reader.database.snapshot(reader.grant) as db,
+            reader.cancellation.cancellable(lambda: reader.database.cancel(db)),
+        ):
+            yield from scan_scalars(db, experiment_id, ids)
+
+    return scan
 
 
 @dataclass(frozen=True, slots=True)

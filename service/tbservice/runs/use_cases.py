@@ -93,7 +93,7 @@ def read_table(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsT
     Arguments and errors are those of `list_runs`.
     """
     chosen = select_runs(db, grant, query.where)
-    keys = _resolve_sort(chosen.known, query.sort)
+    keys = resolve_sort(chosen.known, query.sort)
     columns = _resolve_columns(chosen.known, query)
     return RunsTable(
         {name: chosen.runs.column(column) for name, column in columns.items()},
@@ -120,7 +120,7 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
     chosen = select_runs(db, grant, query.where)
     runs, known, selected = chosen.runs, chosen.known, chosen.selected
     query, unknown = keep_known(known, query)
-    keys = _resolve_sort(known, query.sort)
+    keys = resolve_sort(known, query.sort)
     columns = _resolve_columns(known, query)
 
     total = int(selected.sum())
@@ -187,7 +187,8 @@ def check_sort(names: Sequence[str]) -> None:
     _check_count("sort", len(names), RUNS_SORT_ITEMS_MAX)
 
 
-def _resolve_sort(known: KnownColumns, names: Sequence[str]) -> list[SortKey]:
+def resolve_sort(known: KnownColumns, names: Sequence[str]) -> list[SortKey]:
+    """Return the order that names of columns mean. Raises UnknownColumn, Invalid."""
     check_sort(names)
     return [
         SortKey(known.resolve(name.removeprefix("-"), "sort"), name.startswith("-"))

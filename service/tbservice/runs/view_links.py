@@ -19,11 +19,7 @@ from tbservice.experiments import lifecycle
 from tbservice.experiments.tables.saved_views import ViewVersion
 from tbservice.patterns import PATTERN_CHARS_MAX, match_any
 from tbservice.runs.columns import KnownColumns, split_names
-from tbservice.runs.comparison import (
-    COMPARED_RUNS_ITEMS_MAX,
-    ChosenRun,
-    compare_runs,
-)
+from tbservice.runs.comparison import ChosenRun, choose_filtered, choose_named
 from tbservice.runs.selected_runs import RUNS_ITEMS_MAX
 from tbservice.runs.use_cases import RunsQuery, list_runs
 from tbservice.runs.views import COMPARE_PAGE
@@ -133,24 +129,15 @@ def _list_compared(
     db: Connection, grant: WorkspaceGrant, fields: dict[str, list[str]]
 ) -> tuple[_Names, str | None]:
     """Return the compared runs by experiment, and the pattern of the tags; None for all tags."""
-    names: _Names = {}
     if "id" in fields:
         pairs = [text.partition(":") for text in fields["id"]]
-        chosen = [ChosenRun(ExperimentId(id_), digest) for id_, _, digest in pairs]
-        comparison = compare_runs(db, grant, chosen)
-        for run in comparison.runs:
-            experiment_id = comparison.experiments[run.experiment].experiment_id
-            names.setdefault(experiment_id, []).append(run.name)
-    else:
-        query = RunsQuery(
-            fields.get("where", [""])[0],
-            fields.get("sort", []),
-            ("experiment", "run"),
-            limit=COMPARED_RUNS_ITEMS_MAX,
-            skips_unknown=True,
+        chosen = choose_named(
+            db, grant, [ChosenRun(ExperimentId(id_), digest) for id_, _, digest in pairs]
         )
-        for experiment, name in list_runs(db, grant, query).rows:
-            names.setdefault(ExperimentId(str(experiment)), []).append(str(name))
+    else:
+        query = RunsQuery(fields.get("where", [""])[0], fields.get("sort", []), skips_unknown=True)
+        chosen = choose_filtered(db, grant, query)
+    names = chosen.list_names()
     text = fields.get("tag", [""])[0]
     return names, f"(?is).*{match_any([text])}.*" if text else None
 

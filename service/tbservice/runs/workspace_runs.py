@@ -173,7 +173,7 @@ class WorkspaceRuns:
 
     def position_of(self, row: int, keys: Sequence[SortKey]) -> RunPosition:
         """Return the place of a run."""
-        index, place = self._locate(row)
+        ((index, place),) = self.locate([row])
         (values,) = self.read_rows([row], [key.column for key in keys])
         run_id = int(self.parts[index].run_ids[place])
         return RunPosition(values, self.experiments[index].number, run_id)
@@ -183,7 +183,7 @@ class WorkspaceRuns:
     ) -> list[list[HparamValue | None]]:
         """Return the values of some runs, of each column; several tags as lines of one text."""
         known: dict[tuple[int, RunColumn], RunValues] = {}
-        places = [self._locate(row) for row in rows]
+        places = self.locate(rows)
         return [[self._value(place, column, known) for column in columns] for place in places]
 
     def _value(
@@ -207,11 +207,12 @@ class WorkspaceRuns:
             return str(values.texts[values.codes[place]])
         return float(values.numbers[place]) if values.kinds[place] else None
 
-    def _locate(self, row: int) -> tuple[int, int]:
-        """Return the position of the experiment of a run, and of the run in it."""
+    def locate(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the position of the experiment of each run, and of the run in it."""
         ends = np.cumsum(list(map(len, self.parts)))
-        index = int(np.searchsorted(ends, row, "right"))
-        return index, row - (int(ends[index - 1]) if index else 0)
+        indexes = np.searchsorted(ends, rows, "right")
+        places = rows - np.concatenate([[0], ends])[indexes]
+        return list(zip(indexes.tolist(), places.tolist(), strict=True))
 
     def _column_of(
         self, experiment: Experiment, part: ExperimentRuns, column: RunColumn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
@@ -29,8 +29,12 @@ from tbservice.pages.experiments.chart_cards import (
     parse_charts_address,
 )
 from tbservice.pages.experiments.experiment_reader import make_script_token
+from tbservice.pages.experiments.group_cards import (
+    encode_groups,
+    make_group_charts,
+    parse_steps,
+)
 from tbservice.pages.experiments.live_rows import list_live_sources
-from tbservice.pages.people.group_cards import encode_cards, make_group_charts
 from tbservice.pages.people.saved_views import (
     VIEW_ID_CHARS_MAX,
     ShownViews,
@@ -45,22 +49,22 @@ from tbservice.runs.comparison import (
     COMPARED_EXPERIMENTS_ITEMS_MAX,
     COMPARED_RUNS_ITEMS_MAX,
     ChosenRun,
+    ChosenRuns,
     RunComparison,
-    choose_run,
+    choose_filtered,
+    choose_named,
     compare_runs,
-    count_runs,
-    select_compared,
 )
+from tbservice.runs.curves import make_scan
 from tbservice.runs.filters import FILTER_CHARS_MAX
-from tbservice.runs.group_bands import BAND_KINDS, DrawnGroups, group_selected, read_bands
+from tbservice.runs.group_bands import BAND_KINDS, DEFAULT_BAND, group_selected, read_bands
 from tbservice.runs.grouped_reader import GroupsQuery, groups_address
-from tbservice.runs.selected_runs import select_runs
-from tbservice.runs.use_cases import RunsQuery, list_runs
+from tbservice.runs.shared_work import SharedWork
+from tbservice.runs.use_cases import RunsQuery
 from tbservice.runs.views import COMPARE_PAGE
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import WorkspaceGrant
-from tbservice.types.identifiers import ExperimentId
-from tbservice.types.sampling import ALL_STEPS, StepRange
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
 router = APIRouter(include_in_schema=False)
 
@@ -74,9 +78,11 @@ _GROUPINGS_MAX: Final = 10
 """Hyperparameters that a comparison offers to group by."""
 
 _GROUP_CHARS_MAX: Final = 4_000
-_BAND: Final = next(iter(BAND_KINDS))
 _SORT_CHARS_MAX: Final = 4_000
 _CHOSEN: Final = "id"
+
+_READS: Final = SharedWork[tuple[WorkspaceId, str], dict[str, Any]]()
+"""Groups that scripts of pages ask for, by workspace and by what they ask."""
 
 
 @router.get("/workspace/{workspace_id}/runs/compare")
@@ -89,8 +95,7 @@ def show_comparison(page: OwnPage, request: Request) -> Response:
     if view:
         others = {**others, "view": [view]}
     try:
-        chosen, total = _read_chosen(page, others)
-        return _show(page, request, others, views, chosen, total)
+        return _show(page, request, others, views)
     except (Invalid, TooLarge) as error:
         return page.render("workspace_runs_compare.html", error, comparison=None, views=views)
 
@@ -100,28 +105,26 @@ def read_groups(page: OwnScript, request: Request) -> Response:
     """Return the groups of a comparison's page as they are now: `names`, and `cards` of `metric`s.
 
     The rest of the query is that of the page, with the range of steps of a zoom, `step_min` and
-    `step_max`. For the script of this version of the page; no part of the API.
+    `step_max`. For the script of this version of the page; no part of the API. All readers of a
+    page ask at once, when its runs have new points: the answer is computed for them together.
     """
     query = request.query_params
     others = _parse_address(query)
     if "group" not in others:
         raise Invalid("name what the runs are grouped by: group")
     metrics = query.getlist("metric")[:CARD_ITEMS]
-    steps = StepRange(
-        *(
-            int(text) if re.fullmatch(r"-?\d{1,18}", text := query.get(name, "")) else default
-            for name, default in (("step_min", ALL_STEPS.first), ("step_max", ALL_STEPS.last))
-        )
-    )
-    chosen, _ = ([], 0) if "where" in others else _read_chosen(page, others)
+    steps = parse_steps(query)
     grant = page.grant_read()
-    with page.database.snapshot(grant) as db:
-        comparison = compare_runs(db, grant, chosen) if chosen else None
-        drawn = _group(db, grant, others, comparison)
-        found = read_bands(db, drawn, metrics, others["band"][0], steps)
-    return answer_script(
-        {"names": drawn.names, "runs": drawn.runs, "cards": encode_cards(found, metrics)}
-    )
+
+    def read() -> dict[str, Any]:
+        with page.database.snapshot(grant) as db:
+            chosen = _choose(db, grant, others)
+            drawn = group_selected(chosen.selected, split_names(others["group"][0]))
+            found = read_bands(make_scan(db), drawn, metrics, others["band"][0], steps)
+        return encode_groups(drawn, found, metrics)
+
+    asked = repr([others, metrics, steps])
+    return answer_script(_READS.run((grant.workspace_id, asked), read))
 
 
 def _parse_address(query: QueryParams) -> dict[str, Sequence[str]]:
@@ -133,35 +136,31 @@ def _parse_address(query: QueryParams) -> dict[str, Sequence[str]]:
         others = {_CHOSEN: ids}
     if group := query.get("group", "").strip()[:_GROUP_CHARS_MAX]:
         band = query.get("band", "")
-        others = {**others, "group": [group], "band": [band if band in BAND_KINDS else _BAND]}
+        others = {
+            **others,
+            "group": [group],
+            "band": [band if band in BAND_KINDS else DEFAULT_BAND],
+        }
     return others
 
 
-def _read_chosen(
-    page: WorkspacePage, others: Mapping[str, Sequence[str]]
-) -> tuple[list[ChosenRun], int]:
-    """Return the runs that the address names, and how many it selects. Raises as `list_runs`."""
+def _choose(
+    db: Connection, grant: WorkspaceGrant, others: Mapping[str, Sequence[str]]
+) -> ChosenRuns:
+    """Return the runs that the address names. Raises as `list_runs`."""
     if _CHOSEN in others:
         pairs = [text.partition(":") for text in others[_CHOSEN]]
-        chosen = [
+        named = [
             ChosenRun(ExperimentId(id_), digest)
             for id_, _, digest in pairs
             if is_experiment_id(id_)
         ]
-        return chosen, len(chosen)
+        return choose_named(db, grant, named)
     if "where" not in others:
         raise Invalid("select the runs to compare, in the table of runs")
-    grant = page.grant_read()
-    where, sort = others["where"][0][: FILTER_CHARS_MAX + 1], others.get("sort", [])
-    query = RunsQuery(
-        where,
-        [each[:_SORT_CHARS_MAX] for each in sort],
-        ("experiment", "run"),
-        limit=COMPARED_RUNS_ITEMS_MAX,
-    )
-    with page.database.snapshot(grant) as db:
-        found = list_runs(db, grant, query)
-    return [choose_run(str(id_), str(name)) for id_, name in found.rows], found.total
+    sort = [each[:_SORT_CHARS_MAX] for each in others.get("sort", [])]
+    where = others["where"][0][: FILTER_CHARS_MAX + 1]
+    return choose_filtered(db, grant, RunsQuery(where, sort, skips_unknown="view" in others))
 
 
 def _show(
@@ -169,29 +168,33 @@ def _show(
     request: Request,
     others: Mapping[str, Sequence[str]],
     views: ShownViews,
-    chosen: Sequence[ChosenRun],
-    total: int,
 ) -> Response:
     grant = page.grant_read()
+    error = None
+    charts = None
     with page.database.snapshot(grant) as db:
+        chosen = _choose(db, grant, others)
         comparison = compare_runs(db, grant, chosen)
         if not comparison.runs:
             raise Invalid(
                 "none of these runs is there any more: select others in the table of runs"
             )
-        shares = []
-        if total > len(chosen) and "where" in others:
-            shares = count_runs(db, grant, others["where"][0])
+        address, tags, tags_total = _choose_tags(page, request, others, comparison)
+        if "group" in others:
+            try:
+                drawn = group_selected(chosen.selected, split_names(others["group"][0]))
+                charts = make_group_charts(
+                    make_scan(db), drawn, (tags, tags_total), others["band"][0], address
+                )
+            except (Invalid, TooLarge) as problem:  # the runs are shown, and the form
+                error = problem
+    shares = chosen.count_by_experiment() if chosen.left_out and "where" in others else []
     runs = _list_runs(comparison)
-    error = None
-    charts = None
-    if "group" in others:
-        try:
-            charts = _make_group_charts(page, request, grant, others, comparison)
-        except (Invalid, TooLarge) as problem:  # the runs are shown, and the form with the groups
-            error = problem
-    if charts is None:
-        charts = _make_charts(page, request, grant, others, comparison, runs, total)
+    if charts is not None:
+        _make_live(page, grant, charts, comparison)
+    else:
+        totals = tags_total, chosen.total
+        charts = _make_charts(page, grant, comparison, (runs, tags, totals), address)
         if len(shares) == 1:
             charts.config.update(is_distribution=True, where=others["where"][0])
     shows_all = charts.is_distribution or (charts.groups is not None and "where" in others)
@@ -199,11 +202,12 @@ def _show(
         "workspace_runs_compare.html",
         error,
         comparison=comparison,
+        missing=chosen.missing,
         views=views,
         charts=charts,
         runs=runs,
-        runs_cut=total > len(runs) + comparison.missing,
-        left_out=0 if shows_all else total - len(chosen) + comparison.left_out,
+        runs_cut=bool(chosen.left_out),
+        left_out=0 if shows_all else chosen.left_out,
         shares=_link_shares(page, others, shares),
         groupings=_list_groupings(others, comparison),
         columns_to_group=_list_columns(comparison),
@@ -297,51 +301,27 @@ def _list_runs(comparison: RunComparison) -> list[ChartRun]:
 
 def _make_charts(
     page: WorkspacePage,
-    request: Request,
     grant: WorkspaceGrant,
-    others: Mapping[str, Sequence[str]],
     comparison: RunComparison,
-    runs: list[ChartRun],
-    total: int,
+    drawn: tuple[list[ChartRun], list[str], tuple[int, int]],
+    address: ChartsAddress,
 ) -> Charts:
+    """Return cards of runs: `drawn` has these, their tags, and the numbers of tags and runs."""
     sources = [_make_source(page, each) for each in comparison.experiments]
-    address, shown, tags_total = _choose_tags(page, request, others, comparison)
     with page.database.snapshot(grant) as db:
-        return make_charts(db, sources, runs, shown, address, (tags_total, total))
+        runs, tags, totals = drawn
+        return make_charts(db, sources, runs, tags, address, totals)
 
 
-def _make_group_charts(
-    page: WorkspacePage,
-    request: Request,
-    grant: WorkspaceGrant,
-    others: Mapping[str, Sequence[str]],
-    comparison: RunComparison,
-) -> Charts:
-    """Return cards of groups of all runs that the address selects. Raises as `group_runs`."""
-    address, shown, tags_total = _choose_tags(page, request, others, comparison)
-    with page.database.snapshot(grant) as db:
-        drawn = _group(db, grant, others, comparison)
-        charts = make_group_charts(db, drawn, (shown, tags_total), others["band"][0], address)
+def _make_live(
+    page: WorkspacePage, grant: WorkspaceGrant, charts: Charts, comparison: RunComparison
+) -> None:
+    """Have the script of cards of groups follow the experiments, running ones first."""
     ids = [each.experiment_id for each in comparison.experiments]
     with page.database.transaction(grant) as db:
         statuses = list_statuses(db, ids)
     ids.sort(key=lambda id_: statuses.get(id_) is not UploadStatus.RUNNING)
     charts.config["sources"] = list_live_sources(page.database, page.session, ids)
-    return charts
-
-
-def _group(
-    db: Connection,
-    grant: WorkspaceGrant,
-    others: Mapping[str, Sequence[str]],
-    comparison: RunComparison | None,
-) -> DrawnGroups:
-    """Return the groups of the runs of the address's filter, else of the comparison."""
-    if comparison is None or "where" in others:
-        selected = select_runs(db, grant, others["where"][0])
-    else:
-        selected = select_compared(db, grant, comparison)
-    return group_selected(selected, split_names(others["group"][0]))
 
 
 def _choose_tags(

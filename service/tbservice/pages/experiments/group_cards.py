@@ -7,11 +7,11 @@ of the groups, and its script asks `/runs/compare/groups` for them when they hav
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from markupsafe import Markup
-from sqlalchemy import Connection
 
 from tbservice.pages.experiments.chart_cards import (
     BandRow,
@@ -23,15 +23,17 @@ from tbservice.pages.experiments.chart_cards import (
 )
 from tbservice.pages.experiments.sparkline import draw_chart
 from tbservice.reading.curves import Chart, Curve
+from tbservice.runs.curves import Scan
 from tbservice.runs.group_bands import BAND_KINDS, BandCurve, DrawnGroups, read_bands
 from tbservice.types.identifiers import Float64s
+from tbservice.types.sampling import ALL_STEPS, StepRange
 
 _DIGITS: Final = 6
 """Significant digits of the numbers in a page, which are drawn and read by people."""
 
 
 def make_group_charts(
-    db: Connection,
+    scan: Scan,
     drawn: DrawnGroups,
     tags: tuple[list[str], int],
     kind: str,
@@ -40,14 +42,14 @@ def make_group_charts(
     """Return cards of the groups.
 
     Args:
-        db: The snapshot in which the runs were selected.
+        scan: As in `read_bands`.
         drawn: The groups.
         tags: The tags of this page, and how many there are on all pages.
         kind: One of BAND_KINDS.
         address: Address of the page.
     """
     shown, tags_total = tags
-    found = read_bands(db, drawn, shown, kind)
+    found = read_bands(scan, drawn, shown, kind)
     center = BAND_KINDS[kind].center
     cards = [_make_card(tag, found[tag], drawn.names, center) for tag in shown]
     runs = [ChartRun(0, name, name) for name in drawn.names]
@@ -59,14 +61,31 @@ def make_group_charts(
         "groups": {
             "title": BAND_KINDS[kind].title,
             "is_deviation": kind.startswith("std"),
-            "cards": encode_cards(found, shown),
+            "cards": _encode_cards(found, shown),
         },
     }
     groups = ShownGroups(BAND_KINDS[kind], drawn.runs, drawn.chosen.left_out)
     return Charts(address, cards, tags_total, runs, drawn.total, config, groups)
 
 
-def encode_cards(
+def parse_steps(query: Mapping[str, str]) -> StepRange:
+    """Return the range of steps of a zoom, `step_min` and `step_max`; nonsense is no bound."""
+    return StepRange(
+        *(
+            int(text) if re.fullmatch(r"-?\d{1,18}", text := query.get(name, "")) else default
+            for name, default in (("step_min", ALL_STEPS.first), ("step_max", ALL_STEPS.last))
+        )
+    )
+
+
+def encode_groups(
+    drawn: DrawnGroups, found: Mapping[str, list[BandCurve] | str], tags: Sequence[str]
+) -> dict[str, Any]:
+    """Return names, numbers of runs and curves of groups as they are now, for the script."""
+    return {"names": drawn.names, "runs": drawn.runs, "cards": _encode_cards(found, tags)}
+
+
+def _encode_cards(
     found: Mapping[str, list[BandCurve] | str], tags: Sequence[str]
 ) -> list[list[dict[str, Any]]]:
     """Return the curves of each tag as JSON, for the script."""
