@@ -137,7 +137,7 @@ def test_card_is_read_and_zoomed_by_keyboard(page, address):
     page.keyboard.press("Escape")
     expect(loss.get_by_role("button", name="Reset zoom")).to_be_hidden()
     loss.get_by_role("button", name="Enlarge").press("Enter")
-    loss.locator("summary").press("Enter")
+    loss.locator("summary").first.press("Enter")
     expect(loss.locator("tbody tr")).to_have_count(3)
     loss.locator(".plot").press("Home")
     expect(loss.locator("tbody td:last-child")).to_have_text([re.compile(r"^2(\.|$)")] * 3)
@@ -185,7 +185,7 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     with page.expect_response("**/scalars/tail"):
         page.goto(f"{live_service.url}/experiment/{id_}/about")
     loss = drawn(page, "loss")
-    loss.locator("summary").click()
+    loss.locator("summary").first.click()
     expect(loss.locator("tbody td").first).to_have_text("1")
     write(9, 18, 2)
     expect(loss.locator("tbody td").first).to_have_text("3")
@@ -247,12 +247,19 @@ def test_reader_of_link_sees_curves_of_its_slice(browser, live_service, api, exp
     page.locator("#tbhub-bar").get_by_role("link", name="Details").click()
     loss = drawn(page, "loss")
     expect(page.get_by_role("article")).to_have_count(1)
-    loss.locator("summary").click()
+    loss.locator("summary").first.click()
     expect(loss.locator("tbody tr")).to_have_count(2)
     expect(page.locator("main")).to_contain_text("The second one is best.")
     look_again(page, "charts_of_link")
     page.goto(f"{live_service.url}/experiment/{experiment}/embed?token={link['token']}")
     assert has_drawing(drawn(page, "loss").locator(".plot"))
+    with page.expect_response("**/scalars/tail"):
+        page.goto(f"{page.url}&group=run")
+    loss = drawn(page, "loss")
+    expect(loss.locator(".plot-note")).to_contain_text("2 groups of 2 runs")
+    with page.expect_response("**/embed/groups?*"):
+        api.write(experiment, segment(stream("seed 9"), 0, 9, scalars("loss", [1, 2])))
+    expect(page.get_by_text("Other runs have data now.")).to_be_visible()
     assert page.watch.problems == []
     page.context.close()
 

@@ -223,7 +223,7 @@ def test_groups_are_drawn_without_javascript(browser, address, database, workspa
     expect(loss.locator("svg polygon")).to_have_count(2)
     expect(loss.locator("svg polyline")).to_have_count(2)
     shoot(page, "runs-groups-plain")
-    loss.locator("summary").press("Enter")
+    loss.locator("summary").first.press("Enter")
     head = ["Group", "Last step", "Runs there", "Median", "25 %", "75 %"]
     expect(loss.locator("th[scope=col]")).to_have_text(head)
     expect(loss.locator("tbody tr").first).to_contain_text(re.compile("optimizer=adam.*4.*16"))

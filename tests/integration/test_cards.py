@@ -15,10 +15,11 @@ import pytest
 from PIL import Image
 
 from support.batches import scalars, segment, stream
+from support.hparams import HparamsClient, start
 from support.servers import new_workspace
-from support.share_links import list_links, make_link, revoke
+from support.share_links import list_links, make_link, revoke, target_of
 from tbservice.pages.base.markdown import render_markdown
-from tbservice.pages.experiments.card import CARD_CURVES_ITEMS_MAX
+from tbservice.pages.experiments.chart_cards import CARD_CURVES_ITEMS_MAX
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '"><script>alert(1)</script>&\u202e'
@@ -162,7 +163,142 @@ def test_card_of_unknown_tag_or_run_is_none(api, card):
         assert card(api.headers, **query).status_code == 404
 
 
+@pytest.fixture
+def seeds(api):
+    """Two experiments: each two seeds of two optimizers; the second is worse by 1."""
+    ids = []
+    for worse in (0, 1):
+        of = HparamsClient(api, api.new_experiment(name=f"try {worse}"))
+        for optimizer, low in (("adam", 1), ("<sgd>", 3)):
+            for seed in (0, 1):
+                values = [low + worse + seed * 0.5, low + worse + seed * 0.5 - 0.25]
+                hparams = start({"optimizer": optimizer, "seed": seed})
+                of.write(f"{optimizer} {seed}", hparams, scalars("loss", [0, 1], values))
+        ids.append(of.experiment_id)
+    return ids
+
+
+def legend(svg):
+    """Return the texts after the axes, without those of ticks."""
+    return [text.text for text in svg.iter(f"{SVG}text") if text.get("class") is None][1:]
+
+
+def test_card_of_groups_has_line_and_band_of_each(api, card, seeds):
+    svg = parse(card(api.headers, seeds[0], tag="loss", group="optimizer", where="loss > 0"))
+    places, _ = lines(svg)
+    assert [len(line) for line in places] == [2, 2]
+    assert [len(area.get("points").split()) for area in svg.iter(f"{SVG}polygon")] == [4, 4]
+    assert legend(svg) == ['"<sgd>"  3.0 ± 0.4 (2)', "adam  1.0 ± 0.4 (2)"]
+    notes = [text.text for text in svg.iter(f"{SVG}text") if text.get("text-anchor") == "end"]
+    assert notes[0] == "Mean ± standard deviation by optimizer"
+    quartiles = card(api.headers, seeds[0], tag="loss", group="-seed", band="quartiles", y="log")
+    assert legend(parse(quartiles)) == [
+        '"<sgd>"  3, 2.875 to 3.125 (2)',
+        "adam  1, 0.875 to 1.125 (2)",
+    ]
+    by_name = card(api.headers, seeds[0], tag="loss", pattern="^<?(.)", band="range")
+    assert legend(parse(by_name)) == ["a  1, 0.75 to 1.25 (2)", "s  3, 2.75 to 3.25 (2)"]
+    some = card(api.headers, seeds[0], tag="loss", where='optimizer = "adam" and seed = 1')
+    assert legend(parse(some)) == ["adam 1  1.25"]
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ({"group": "optimiser"}, "did you mean optimizer?"),
+        ({"where": "lr <"}, "character 5: expected a number"),
+        ({"group": "seed", "run": "adam 1"}, "write where=FILTER"),
+        ({"group": "seed", "tag": "los"}, "did you mean loss?"),
+        ({"pattern": "("}, "run_pattern"),
+    ],
+)
+def test_card_of_groups_says_what_is_wrong(api, card, seeds, query, problem):
+    answer = card(api.headers, seeds[0], **{"tag": "loss", **query})
+    assert answer.status_code == 422
+    assert problem in answer.json()["detail"]
+
+
+def test_card_of_comparison_shows_what_each_link_shows(api, client, seeds):
+    first, second = (make_link(api, each, tags="loss|_hparams_/.*") for each in seeds)
+    narrow = make_link(api, seeds[1], runs="adam 1")
+    path = f"/compare/a:{seeds[0]},b:{seeds[1]}/card.svg"
+
+    def ask(**query):
+        return client.get(path, params={"tag": "loss", **query})
+
+    tokens = [second["token"], first["token"]]  # in any order
+    both = parse(ask(token=tokens, where='optimizer = "adam"'))
+    assert legend(both) == ["a/adam 0  0.75", "a/adam 1  1.25", "b/adam 0  1.75", "b/adam 1  2.25"]
+    grouped = parse(ask(token=tokens, group="experiment_name,optimizer"))
+    assert legend(grouped)[3] == '"try 1", adam  2.0 ± 0.4 (2)'
+    named = parse(ask(token=tokens, run=["b/adam 0", "a/adam 0"]))
+    assert legend(named) == ["a/adam 0  0.75", "b/adam 0  1.75"]
+    hidden = parse(
+        ask(token=[first["token"], narrow["token"]], group="experiment_name", band="range")
+    )
+    assert legend(hidden) == [
+        '"try 0"  2, 0.75 to 3.25 (4)',
+        '"try 1"  2.25, 2.25 to 2.25 (1)',
+    ]
+    assert ask(token=[first["token"]]).status_code == 401  # the second is not shown
+    own = api.headers["Authorization"].split()[1]
+    assert ask(token=[first["token"], own]).status_code == 403
+    assert client.get("/compare/a:x/card.svg").status_code == 400
+
+
+def test_card_of_groups_with_frozen_link_stays(api, card, seeds):
+    link = make_link(api, seeds[0], frozen=True)
+    query = {"tag": "loss", "group": "optimizer", "token": link["token"]}
+    before = card(experiment=target_of(link), **query)
+    HparamsClient(api, seeds[0]).write("adam 0", scalars("loss", [9], [9.0]))
+    after = card(experiment=target_of(link), **query)
+    assert (after.status_code, after.content) == (200, before.content)
+    assert b"adam  1.0" in after.content
+
+
+def test_frame_of_groups_follows_by_its_links(api, client, seeds):
+    links = [make_link(api, each, tags="loss|_hparams_/.*") for each in seeds]
+    path = f"/compare/a:{seeds[0]},b:{seeds[1]}/embed"
+    query = {"tag": "loss", "group": "optimizer", "token": [each["token"] for each in links]}
+    page = client.get(path, params=query)
+    config = json.loads(unescape(re.search(r'data-charts="([^"]*)"', page.text)[1]))
+    assert [each["token"] for each in config["sources"]] == query["token"]
+    groups = client.get(f"{path}/groups", params={**query, "metric": "loss", "step_min": "1"})
+    assert groups.status_code == 200
+    assert groups.json()["names"] == [each["run"] for each in config["runs"]]
+    [[sgd, adam]] = groups.json()["cards"]
+    assert (sgd["steps"], adam["center"], adam["counts"]) == ([1], [1.5], [4])
+    runs = client.get(path, params={**query, "group": "", "where": "seed = 1"})
+    config = json.loads(unescape(re.search(r'data-charts="([^"]*)"', runs.text)[1]))
+    assert sorted(each["label"] for each in config["runs"]) == [
+        "a/<sgd> 1",
+        "a/adam 1",
+        "b/<sgd> 1",
+        "b/adam 1",
+    ]
+    assert (
+        client.get(f"{path}/groups", params={"group": "seed", "metric": "loss"}).status_code == 401
+    )
+
+
+def test_preview_of_comparison_and_of_groups_has_its_card(api, client, seeds):
+    links = [make_link(api, each, tags="loss|_hparams_/.*") for each in seeds]
+    robot = {"User-Agent": "Slackbot-LinkExpanding 1.0"}
+    for below in ("", "groups/group=optimizer&where=seed+~3C+9/"):
+        address = f"/compare/a:{seeds[0]},b:{seeds[1]}/{below}"
+        tokens = {"token": [each["token"] for each in links]}
+        page = client.get(address, params=tokens, headers=robot)
+        assert '<meta property="og:title" content="try 0, try 1">' in page.text
+        picture = urlsplit(unescape(re.search(r'og:image" content="([^"]+)"', page.text)[1]))
+        answer = client.get(f"{picture.path}?{picture.query}", headers=robot)
+        assert answer.headers["content-type"] == "image/png"
+        used = [list_links(api, each)[0]["last_used_at"] for each in seeds]
+        assert all(used) == bool(below)  # a picture of groups is a use
+
+
 def test_notes_show_cards_and_no_other_picture():
+    compared = render_markdown("![two](/compare/a:x,b:y/card.svg?tag=loss&group=lr)")
+    assert '<img src="/compare/a:x,b:y/card.svg?tag=loss&amp;group=lr"' in compared
     address = "/experiment/abc/card.svg?tag=loss&run=a"
     shown = render_markdown(f"![a loss]({address})")
     assert '<img src="/experiment/abc/card.svg?tag=loss&amp;run=a" alt="a loss"' in shown

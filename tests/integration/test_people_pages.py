@@ -34,6 +34,7 @@ OPEN_FORMS = {
 NAMES = {
     "ID": "{workspace_id}",
     "EXPERIMENT": "{experiment_id}",
+    "1:EXPERIMENT": "{comparison}",
     "PERSON": "{user_id}",
     "nothing": "{provider}",
     "uploading": "{name:path}",

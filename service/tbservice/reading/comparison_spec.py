@@ -5,6 +5,7 @@ Names are free choices of the person who makes the link, as in TensorBoard's `--
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -20,6 +21,7 @@ COMPARISON_NAME_CHARS_MAX: Final = 100
 ITEMS_MIN: Final = 2
 """Experiments (items) of a comparison."""
 
+_MADE_NAME_CHARS: Final = 60
 _RESERVED_NAMES: Final = frozenset({".", ".."})  # runs are paths that begin with the name
 
 
@@ -52,6 +54,18 @@ def parse(spec: str, items_min: int = ITEMS_MIN) -> tuple[ComparedExperiment, ..
             f"two experiments are named {duplicate!r}: give each a different name"
         )
     return experiments
+
+
+def make_name(name: str, experiment_id: ExperimentId, taken: Collection[str]) -> str:
+    """Return what an experiment is called in an address: its name, without what is encoded."""
+    letters = [c if c.isalnum() or c in "-_" else "-" for c in name.strip()]
+    made = "".join(letters)[:_MADE_NAME_CHARS].strip("-") or experiment_id[:6]
+    return made if made not in taken else f"{made}-{experiment_id[:6]}"
+
+
+def make_spec(experiments: Iterable[ComparedExperiment]) -> str:
+    """Return the path segment that names these experiments."""
+    return ",".join(f"{quote(each.name, safe='')}:{each.experiment_id}" for each in experiments)
 
 
 def quote_spec(spec: str) -> str:

@@ -27,6 +27,7 @@ from tbservice.runs.spread import Spread
 from tbservice.runs.version_cache import VersionCache
 from tbservice.types.identifiers import Float64s, Int64s
 from tbservice.types.sampling import ALL_STEPS, StepRange
+from tbwire.hparams import HparamValue
 
 DRAWN_GROUP_ITEMS_MAX: Final = 10
 """Groups (items) that a page draws: as many as have a colour. Bands of more hide each other."""
@@ -89,11 +90,15 @@ _KEPT: Final = VersionCache[tuple[str, str, StepRange], list[GroupCurve]](
 
 @dataclass(frozen=True, slots=True)
 class DrawnGroups:
-    """Groups of selected runs, of which the first are drawn, each with a name and its runs."""
+    """Groups of selected runs, of which the first are drawn, each with a name and its runs.
+
+    `columns` has the columns of the names, each with the value of every drawn group.
+    """
 
     chosen: SelectedRuns
     groups: RunGroups
     names: list[str]
+    columns: dict[str, list[HparamValue | None]]
     runs: list[int]
 
     @property
@@ -102,13 +107,13 @@ class DrawnGroups:
         return len(self.groups.keys)
 
 
-def group_selected(chosen: SelectedRuns, columns: Sequence[str]) -> DrawnGroups:
+def group_selected(chosen: SelectedRuns, group_by: GroupBy) -> DrawnGroups:
     """Return the groups of the selected runs, in the order of their values.
 
     Names of groups leave out columns with one value in all of them. Raises as `group_runs`.
     """
     rows = np.flatnonzero(chosen.selected)
-    groups = group_runs(chosen.runs, chosen.known, rows, GroupBy(columns))
+    groups = group_runs(chosen.runs, chosen.known, rows, group_by)
     is_different = [len(np.unique(ranks)) > 1 or len(groups.keys) == 1 for ranks in groups.ranks]
     different = [index for index, differs in enumerate(is_different) if differs]
     names = [
@@ -117,7 +122,11 @@ def group_selected(chosen: SelectedRuns, columns: Sequence[str]) -> DrawnGroups:
     ]
     counts = np.bincount(groups.codes, minlength=len(names))
     return DrawnGroups(
-        chosen, groups, [name[:_NAME_CHARS_MAX] for name in names], counts[: len(names)].tolist()
+        chosen,
+        groups,
+        [name[:_NAME_CHARS_MAX] for name in names],
+        {groups.names[i]: [key[i] for key in groups.keys[: len(names)]] for i in different},
+        counts[: len(names)].tolist(),
     )
 
 

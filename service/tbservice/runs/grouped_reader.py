@@ -285,11 +285,12 @@ class _Groups:
 
 def format_key(names: Collection[str], key: Collection[HparamValue | None]) -> str:
     """Return the name of a group: different for different values, also 1 and "1"."""
-    pairs = (f"{name}={_format_value(value)}" for name, value in zip(names, key, strict=True))
+    pairs = (f"{name}={format_value(value)}" for name, value in zip(names, key, strict=True))
     return ", ".join(pairs) or ALL_RUNS
 
 
-def _format_value(value: HparamValue | None) -> str:
+def format_value(value: HparamValue | None) -> str:
+    """Return a value as it is in the name of a group."""
     if value is None:
         return _MISSING
     if isinstance(value, bool):

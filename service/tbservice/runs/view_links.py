@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import parse_qs, urlencode
 
 from sqlalchemy import Connection
 
@@ -18,6 +18,7 @@ from tbservice.errors import Invalid
 from tbservice.experiments import lifecycle
 from tbservice.experiments.tables.saved_views import ViewVersion
 from tbservice.patterns import PATTERN_CHARS_MAX, match_any
+from tbservice.reading.comparison_spec import ComparedExperiment, make_name, make_spec
 from tbservice.runs.columns import KnownColumns, split_names
 from tbservice.runs.comparison import ChosenRun, choose_filtered, choose_named
 from tbservice.runs.selected_runs import RUNS_ITEMS_MAX
@@ -28,8 +29,6 @@ from tbservice.types.identifiers import ExperimentId
 
 _HPARAMS: Final = "_hparams_/.*"
 """Pattern of the tags that have the hyperparameters of a run."""
-
-_NAME_CHARS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,9 @@ def list_shown(
                 f"the view selects {len(runs)} runs of an experiment, whose names do not fit into "
                 "a link: share the experiment with a pattern of its own"
             )
-        name = _make_name(db, grant, experiment_id, {each.name for each in shown})
+        read = ReadGrant(grant.workspace_id, experiment_id)
+        experiment = lifecycle.get_experiment(db, read)
+        name = make_name(experiment.name, experiment_id, {each.name for each in shown})
         shown.append(ShownExperiment(experiment_id, name, pattern, tags))
     return shown
 
@@ -93,7 +94,7 @@ def make_address(server: str, shown: Sequence[ShownExperiment], secrets: Sequenc
     server = server.rstrip("/")
     if len(shown) == 1:
         return f"{server}/experiment/{shown[0].experiment_id}/?{token}"
-    spec = ",".join(f"{quote(each.name, safe='')}:{each.experiment_id}" for each in shown)
+    spec = make_spec(ComparedExperiment(each.name, each.experiment_id) for each in shown)
     return f"{server}/compare/{spec}/?{token}"
 
 
@@ -140,13 +141,3 @@ def _list_compared(
     names = chosen.list_names()
     text = fields.get("tag", [""])[0]
     return names, f"(?is).*{match_any([text])}.*" if text else None
-
-
-def _make_name(
-    db: Connection, grant: WorkspaceGrant, experiment_id: ExperimentId, taken: set[str]
-) -> str:
-    """Return what an experiment is called in the address of a comparison."""
-    experiment = lifecycle.get_experiment(db, ReadGrant(grant.workspace_id, experiment_id))
-    letters = [c if c.isalnum() or c in "-_" else "-" for c in experiment.name.strip()]
-    name = "".join(letters)[:_NAME_CHARS].strip("-") or experiment_id[:6]
-    return name if name not in taken else f"{name}-{experiment_id[:6]}"

@@ -45,7 +45,7 @@ def show_page(request: Request) -> Response:
     """
     if request.query_params.get("link") == "leave":
         return page_auth.leave_link(request)
-    preview = link_preview.find_preview(request) if "experiment_id" in request.path_params else None
+    preview = link_preview.find_preview(request)
     if preview is not None:
         return preview
     offered = request.query_params.getlist("token")

@@ -40,7 +40,9 @@ _ATTRIBUTES: Final = {
     "ol": {"start"},
     "img": {"src", "alt", "loading"},
 }
-_CARD: Final = re.compile(r"/experiment/[0-9A-Za-z]{1,64}/card\.(?:svg|png)(?:\?[^\s#]*)?")
+_CARD: Final = re.compile(
+    r"/(?:experiment/[0-9A-Za-z]{1,64}|compare/[^\s/?#]+)/card\.(?:svg|png)(?:\?[^\s#]*)?"
+)
 _SCHEMES: Final = {"http", "https", "mailto"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +11,27 @@ from typing import Final
 import numpy as np
 from markupsafe import Markup
 
-from tbservice.pages.experiments.plotting import find_range, format_number, place, split_at_gaps
-from tbservice.reading.curves import Curve
+from tbservice.pages.experiments.card_content import CardContent
+from tbservice.pages.experiments.plotting import (
+    find_range,
+    format_number,
+    outline,
+    place,
+    split_at_gaps,
+)
 from tbservice.types.identifiers import Float64s
 
 _NAME_CHARS: Final = 36
 _TWO_COLUMNS_MIN: Final = 560
 """Pixels from which the legend has two columns."""
+
+_NOTE_CHARS_MIN: Final = 12
+"""Characters of a note for which there must be room beside the title."""
+
+_CHAR_WIDTH: Final = 7
+_SWATCH: Final = 16
+_ROWS_OF_ONE: Final = 4
+"""Groups that have a row of the legend each, if their names are long."""
 
 _LEGEND_ENTRIES: Final = 8
 _ROW_HEIGHT: Final = 18
@@ -49,18 +64,20 @@ text {{ fill: #e8eaed }}
 }}
 </style>
 <title>{title}</title>
-<text x="{left}" y="21" font-weight="600">{title}</text>
+<text x="{left}" y="21" font-weight="600">{title}</text>{note}
 {axes}
 {curves}
 {legend}
 </svg>
 """)
+_NOTE: Final = Markup('<text class="tick" x="{}" y="21" text-anchor="end">{}</text>')
 _X_TICK: Final = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
 _Y_TICK: Final = Markup(
     '<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
     '<text class="tick" x="{label}" y="{baseline:.1f}" text-anchor="end">{text}</text>'
 )
 _LINE: Final = Markup('<polyline class="curve" stroke="{}" points="{}"/>')
+_BAND: Final = Markup('<polygon class="dot" opacity=".18" fill="{}" points="{}"/>')
 _DOT: Final = Markup('<circle class="dot" fill="{}" cx="{}" cy="{}" r="2.5"/>')
 _ENTRY: Final = Markup(
     '<rect class="dot" x="{x}" y="{y}" width="10" height="10" rx="2" fill="{colour}"/>'
@@ -108,20 +125,35 @@ class _Axis:
         return [tick for tick in ticks if self.low <= tick <= self.high]
 
 
-def draw_card(title: str, curves: Sequence[Curve], hidden: int, look: Look) -> str:
-    """Return the curves as an SVG file; `hidden` runs more have the tag.
+def draw_card(title: str, content: CardContent, look: Look) -> str:
+    """Return the curves as an SVG file.
 
     Values that are not finite, and those below zero on a logarithmic axis, are gaps.
     """
+    curves = content.curves
     drawn = [(curve.steps.astype(np.float64), _shape(curve.values, look)) for curve in curves]
-    entries = _list_legend(curves, hidden)
-    columns = 2 if look.width >= _TWO_COLUMNS_MIN and len(entries) > 2 else 1  # noqa: PLR2004 - rows
+    bands = [(_shape(lower, look), _shape(upper, look)) for lower, upper in content.bands]
+    count = min(len(curves), _LEGEND_ENTRIES)
+    columns = 2 if look.width >= _TWO_COLUMNS_MIN and count > 2 else 1  # noqa: PLR2004 - rows
+    if content.values:  # long ones, of which few may have a row each
+        longest = max(map(len, map("{} {}".format, [each.run for each in curves], content.values)))
+        columns = 1 if count <= _ROWS_OF_ONE and longest > _count_chars(look, columns) else columns
+    entries = _list_legend(content, _count_chars(look, columns))
     rows = [entries[start : start + columns] for start in range(0, len(entries), columns)]
     bottom = max(_TOP, look.height - _BOTTOM - len(rows) * _ROW_HEIGHT)
     x_axis = _Axis(
         *(find_range([steps for steps, _ in drawn]) or _NO_RANGE), _LEFT, look.width - _RIGHT
     )
-    y_axis = _Axis(*(find_range([values for _, values in drawn]) or _NO_RANGE), bottom, _TOP)
+    columns_of_y = [*(values for _, values in drawn), *itertools.chain(*bands)]
+    y_axis = _Axis(*(find_range(columns_of_y) or _NO_RANGE), bottom, _TOP)
+    areas = [
+        _fill(x_axis.place(drawn[number][0]), y_axis.place(lower), y_axis.place(upper), number)
+        for number, (lower, upper) in enumerate(bands)
+    ]
+    title, note = _clip(title), ""
+    note_chars = _count_chars(look, 1) - len(title) - 2
+    if content.note and note_chars >= _NOTE_CHARS_MIN:
+        note = _NOTE.format(look.width - _RIGHT, _clip(content.note, note_chars))
     lines = [
         _draw(x_axis.place(steps), y_axis.place(values), _COLOURS[number % len(_COLOURS)])
         for number, (steps, values) in enumerate(drawn)
@@ -130,9 +162,10 @@ def draw_card(title: str, curves: Sequence[Curve], hidden: int, look: Look) -> s
         width=look.width,
         height=look.height,
         left=_LEFT,
-        title=_clip(title),
+        title=title,
+        note=note,
         axes=_draw_axes(x_axis, y_axis, look),
-        curves=Markup("\n").join(reversed(lines)),
+        curves=Markup("\n").join([*areas, *reversed(lines)]),
         legend=_draw_legend(rows, bottom + _BOTTOM, look),
     )
 
@@ -168,6 +201,14 @@ def _draw(xs: Float64s, ys: Float64s, colour: str) -> Markup:
     )
 
 
+def _fill(xs: Float64s, lower: Float64s, upper: Float64s, number: int) -> Markup:
+    """Return the area between the bounds, in each part without a gap."""
+    colour = _COLOURS[number % len(_COLOURS)]
+    return Markup("").join(
+        _BAND.format(colour, " ".join(points)) for points in outline(xs, lower, upper)
+    )
+
+
 def _draw_axes(x_axis: _Axis, y_axis: _Axis, look: Look) -> Markup:
     parts = []
     y_ticks = y_axis.powers() if look.is_logarithmic else y_axis.ticks()
@@ -190,11 +231,20 @@ def _draw_axes(x_axis: _Axis, y_axis: _Axis, look: Look) -> Markup:
     return Markup("\n").join(parts)
 
 
-def _list_legend(curves: Sequence[Curve], hidden: int) -> list[tuple[str, str]]:
-    """Return colour and text of each entry of the legend."""
+def _count_chars(look: Look, columns: int) -> int:
+    """Return how many characters have room beside each other, in each of some columns."""
+    return round((look.width - _LEFT - _RIGHT) / columns - _SWATCH) // _CHAR_WIDTH
+
+
+def _list_legend(content: CardContent, chars: int) -> list[tuple[str, str]]:
+    """Return colour and text of each entry of the legend; those of groups fit into `chars`."""
+    curves, hidden = content.curves, content.hidden
+    values = content.values or [_last(curve.values) for curve in curves]
+    shown = list(zip(curves, values, strict=True))[:_LEGEND_ENTRIES]
+    room = [max(8, chars - len(value) - 2) if content.values else _NAME_CHARS for value in values]
     entries = [
-        (_COLOURS[number % len(_COLOURS)], f"{_clip(curve.run)}  {_last(curve.values)}")
-        for number, curve in enumerate(curves[:_LEGEND_ENTRIES])
+        (_COLOURS[number % len(_COLOURS)], f"{_clip(curve.run, room[number])}  {value}")
+        for number, (curve, value) in enumerate(shown)
     ]
     if more := len(curves) - len(entries) + hidden:
         entries.append(("none", f"and {more} more" + (f", {hidden} not drawn" if hidden else "")))
@@ -221,7 +271,7 @@ def _last(values: Float64s) -> str:
     return format_number(float(values[-1])) if len(values) else ""
 
 
-def _clip(text: str) -> str:
+def _clip(text: str, chars: int = _NAME_CHARS) -> str:
     # XML has no control characters: a name with one would be no picture at all.
     text = "".join(letter if letter >= " " else "�" for letter in text)
-    return text if len(text) <= _NAME_CHARS else f"{text[: _NAME_CHARS - 1]}…"
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"

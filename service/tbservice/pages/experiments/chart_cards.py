@@ -7,7 +7,8 @@ all runs of the page in their place, and asks the HTTP API for points.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -27,14 +28,23 @@ from tbwire.points import DataClass
 CARD_ITEMS: Final = 12
 """Cards (items) on one page: one for each tag."""
 
+CARD_CURVES_ITEMS_MAX: Final = 20
+"""Runs (items) that one card as a picture draws: the first by name."""
+
 CARD_RUNS_ITEMS_MAX: Final = 1_000
 """Runs (items) that the cards of a page draw; others by a search."""
 
 PLAIN_RUNS_ITEMS_MAX: Final = 10
 """Runs (items) that the plain picture and the table of a card show: as many as have a colour."""
 
+_PICTURE_CHARS_MAX: Final = 4_000
+"""Characters of the address of a picture: of much longer ones, servers refuse to answer."""
+
 _SEARCH_CHARS_MAX: Final = 200
 _PAGE_MAX: Final = 1_000_000
+
+
+Snapshot = Callable[[ReadGrant], AbstractContextManager[Connection]]
 
 
 class ChartRun(NamedTuple):
@@ -135,11 +145,24 @@ def parse_charts_address(
     )
 
 
-@dataclass(frozen=True, slots=True)
+class PictureAddress(NamedTuple):
+    """Address of the cards of a page as pictures: what is before their file, and the query."""
+
+    path: str
+    query: Mapping[str, Sequence[str]]
+
+    def link(self, file: str, tag: str) -> str:
+        """Return the address of `card.svg`, `card.png` or `embed` of a tag; "" for one too long."""
+        query = urlencode({"tag": tag, **self.query}, doseq=True, errors="replace")
+        address = f"{self.path}/{file}?{query}"
+        return address if len(address) <= _PICTURE_CHARS_MAX else ""
+
+
+@dataclass(slots=True)
 class Charts:
     """The cards of a page, and of how many tags and runs they were chosen.
 
-    With `groups`, `runs` are groups of runs.
+    With `groups`, `runs` are groups of runs. `pictures` says where the cards are as pictures.
     """
 
     address: ChartsAddress
@@ -149,6 +172,7 @@ class Charts:
     runs_total: int
     config: dict[str, Any]
     groups: ShownGroups | None = None
+    pictures: PictureAddress | None = None
 
     @property
     def is_distribution(self) -> bool:
@@ -167,14 +191,22 @@ def read_experiment_charts(db: Connection, source: ChartSource, address: ChartsA
     runs = [ChartRun(0, name, name) for name in names]
     has_all_runs = not address.run and runs_total == len(runs)
     charts = make_charts(
-        db, [source], runs, tags, address, (tags_total, runs_total), has_all_runs=has_all_runs
+        lambda _: nullcontext(db),
+        [source],
+        runs,
+        tags,
+        address,
+        (tags_total, runs_total),
+        has_all_runs=has_all_runs,
     )
     charts.config["is_distribution"] = not address.run and runs_total > len(runs)
+    named = {"run": names[:CARD_CURVES_ITEMS_MAX]} if address.run else {}
+    charts.pictures = PictureAddress(f"/experiment/{source.grant.experiment_id}", named)
     return charts
 
 
 def make_charts(
-    db: Connection,
+    snapshot: Snapshot,
     sources: Sequence[ChartSource],
     runs: list[ChartRun],
     tags: Sequence[str],
@@ -186,7 +218,7 @@ def make_charts(
     """Return cards of these tags and runs.
 
     Args:
-        db: A snapshot of the workspace.
+        snapshot: Opens a snapshot of what a source's grant reads.
         sources: The experiments of the runs.
         runs: Which runs, those first that plain pictures show.
         tags: Tags of this page.
@@ -195,8 +227,8 @@ def make_charts(
         has_all_runs: Whether the runs are all of the experiment.
     """
     plain = runs[:PLAIN_RUNS_ITEMS_MAX]
-    charts = _read_charts(db, sources, plain, tags)
-    rows = _list_rows(db, sources, plain, tags)
+    charts = _read_charts(snapshot, sources, plain, tags)
+    rows = _list_rows(snapshot, sources, plain, tags)
     cards = [
         ChartCard(tag, _draw(charts[tag], plain) if tag in charts else Markup(""), rows[tag])
         for tag in tags
@@ -213,7 +245,7 @@ def make_charts(
 
 
 def _read_charts(
-    db: Connection,
+    snapshot: Snapshot,
     sources: Sequence[ChartSource],
     runs: Sequence[ChartRun],
     tags: Sequence[str],
@@ -224,7 +256,8 @@ def _read_charts(
         positions = {run.run: place for place, run in enumerate(runs) if run.source == number}
         if not positions or not tags:
             continue
-        read = curves.read_run_charts(db, source.grant, tags, list(positions))
+        with snapshot(source.grant) as db:
+            read = curves.read_run_charts(db, source.grant, tags, list(positions))
         for tag, chart in read.items():
             found[tag] += [(positions[curve.run], curve) for curve in chart.curves]
     return found
@@ -237,7 +270,7 @@ def _draw(placed: Sequence[tuple[int, Curve]], runs: Sequence[ChartRun]) -> Mark
 
 
 def _list_rows(
-    db: Connection,
+    snapshot: Snapshot,
     sources: Sequence[ChartSource],
     runs: Sequence[ChartRun],
     tags: Sequence[str],
@@ -248,8 +281,9 @@ def _list_rows(
         names = frozenset(run.run for run in runs if run.source == number)
         if names and tags:
             selection = Selection(None, names, frozenset(tags), DataClass.SCALAR)
-            for series in catalog.list_series(db, source.grant, selection):
-                found[number, series.run, series.tag] = series
+            with snapshot(source.grant) as db:
+                listed = catalog.list_series(db, source.grant, selection)
+            found.update({(number, series.run, series.tag): series for series in listed})
     return {
         tag: [
             CardRow(run.label, last.last_step, last.last_value)

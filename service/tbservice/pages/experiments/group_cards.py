@@ -23,8 +23,7 @@ from tbservice.pages.experiments.chart_cards import (
 )
 from tbservice.pages.experiments.sparkline import draw_chart
 from tbservice.reading.curves import Chart, Curve
-from tbservice.runs.curves import Scan
-from tbservice.runs.group_bands import BAND_KINDS, BandCurve, DrawnGroups, read_bands
+from tbservice.runs.group_bands import BAND_KINDS, BandCurve, DrawnGroups
 from tbservice.types.identifiers import Float64s
 from tbservice.types.sampling import ALL_STEPS, StepRange
 
@@ -33,8 +32,8 @@ _DIGITS: Final = 6
 
 
 def make_group_charts(
-    scan: Scan,
     drawn: DrawnGroups,
+    found: Mapping[str, list[BandCurve] | str],
     tags: tuple[list[str], int],
     kind: str,
     address: ChartsAddress,
@@ -42,14 +41,13 @@ def make_group_charts(
     """Return cards of the groups.
 
     Args:
-        scan: As in `read_bands`.
         drawn: The groups.
+        found: Their curves, as `read_bands` returns them.
         tags: The tags of this page, and how many there are on all pages.
         kind: One of BAND_KINDS.
         address: Address of the page.
     """
     shown, tags_total = tags
-    found = read_bands(scan, drawn, shown, kind)
     center = BAND_KINDS[kind].center
     cards = [_make_card(tag, found[tag], drawn.names, center) for tag in shown]
     runs = [ChartRun(0, name, name) for name in drawn.names]

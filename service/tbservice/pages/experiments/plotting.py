@@ -39,6 +39,14 @@ def split_at_gaps(xs: Float64s, ys: Float64s) -> Iterator[list[str]]:
         yield [f"{x:.1f},{y:.1f}" for x, y in pairs]
 
 
+def outline(xs: Float64s, lower: Float64s, upper: Float64s) -> Iterator[list[str]]:
+    """Yield the outline of the area between two bounds, for each part without a gap of either."""
+    is_gap = ~(np.isfinite(lower) & np.isfinite(upper))
+    bounds = (np.where(is_gap, np.nan, bound) for bound in (lower, upper))
+    for below, above in zip(*(split_at_gaps(xs, bound) for bound in bounds), strict=True):
+        yield [*above, *reversed(below)]
+
+
 def format_number(value: float) -> str:
     """Return a number with four significant digits."""
     return f"{value:.4g}"

@@ -9,7 +9,13 @@ from typing import Final
 import numpy as np
 from markupsafe import Markup
 
-from tbservice.pages.experiments.plotting import find_range, format_number, place, split_at_gaps
+from tbservice.pages.experiments.plotting import (
+    find_range,
+    format_number,
+    outline,
+    place,
+    split_at_gaps,
+)
 from tbservice.reading.curves import Chart
 from tbservice.types.identifiers import Float64s
 
@@ -81,11 +87,8 @@ def _rise(values: Float64s, y_range: tuple[float, float]) -> Float64s:
 
 def _fill(kind: str, color: int, xs: Float64s, lower: Float64s, upper: Float64s) -> Markup:
     """Return an area between the bounds for each part without a gap."""
-    is_gap = ~(np.isfinite(lower) & np.isfinite(upper))
-    lower, upper = np.where(is_gap, np.nan, lower), np.where(is_gap, np.nan, upper)
-    pairs = zip(split_at_gaps(xs, lower), split_at_gaps(xs, upper), strict=True)
     return Markup("").join(
-        _BAND.format(kind, color, " ".join([*above, *reversed(below)])) for below, above in pairs
+        _BAND.format(kind, color, " ".join(points)) for points in outline(xs, lower, upper)
     )
 
 

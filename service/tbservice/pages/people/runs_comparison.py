@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -20,11 +21,13 @@ from tbservice.errors import Invalid, TooLarge
 from tbservice.experiment_values import UploadStatus
 from tbservice.pages.base.signed_in import answer_script
 from tbservice.pages.experiments.chart_cards import (
+    CARD_CURVES_ITEMS_MAX,
     CARD_ITEMS,
     ChartRun,
     Charts,
     ChartsAddress,
     ChartSource,
+    PictureAddress,
     make_charts,
     parse_charts_address,
 )
@@ -43,6 +46,8 @@ from tbservice.pages.people.saved_views import (
 from tbservice.pages.people.workspace_runs import show_value
 from tbservice.pages.people.workspace_view import OwnPage, OwnScript, WorkspacePage
 from tbservice.reading.changes import list_statuses
+from tbservice.reading.comparison import name_in_comparison
+from tbservice.reading.comparison_spec import ComparedExperiment, make_name, make_spec
 from tbservice.reading.curves import rank_tags
 from tbservice.runs.columns import RUN_COLUMNS, split_names
 from tbservice.runs.comparison import (
@@ -59,6 +64,7 @@ from tbservice.runs.curves import make_scan
 from tbservice.runs.filters import FILTER_CHARS_MAX
 from tbservice.runs.group_bands import BAND_KINDS, DEFAULT_BAND, group_selected, read_bands
 from tbservice.runs.grouped_reader import GroupsQuery, groups_address
+from tbservice.runs.grouping import GroupBy
 from tbservice.runs.shared_work import SharedWork
 from tbservice.runs.use_cases import RunsQuery
 from tbservice.runs.views import COMPARE_PAGE
@@ -119,7 +125,7 @@ def read_groups(page: OwnScript, request: Request) -> Response:
     def read() -> dict[str, Any]:
         with page.database.snapshot(grant) as db:
             chosen = _choose(db, grant, others)
-            drawn = group_selected(chosen.selected, split_names(others["group"][0]))
+            drawn = group_selected(chosen.selected, _group_by(others))
             found = read_bands(make_scan(db), drawn, metrics, others["band"][0], steps)
         return encode_groups(drawn, found, metrics)
 
@@ -163,6 +169,10 @@ def _choose(
     return choose_filtered(db, grant, RunsQuery(where, sort, skips_unknown="view" in others))
 
 
+def _group_by(others: Mapping[str, Sequence[str]]) -> GroupBy:
+    return GroupBy(split_names(others["group"][0]))
+
+
 def _show(
     page: WorkspacePage,
     request: Request,
@@ -182,10 +192,10 @@ def _show(
         address, tags, tags_total = _choose_tags(page, request, others, comparison)
         if "group" in others:
             try:
-                drawn = group_selected(chosen.selected, split_names(others["group"][0]))
-                charts = make_group_charts(
-                    make_scan(db), drawn, (tags, tags_total), others["band"][0], address
-                )
+                drawn = group_selected(chosen.selected, _group_by(others))
+                band = others["band"][0]
+                found = read_bands(make_scan(db), drawn, tags, band)
+                charts = make_group_charts(drawn, found, (tags, tags_total), band, address)
             except (Invalid, TooLarge) as problem:  # the runs are shown, and the form
                 error = problem
     shares = chosen.count_by_experiment() if chosen.left_out and "where" in others else []
@@ -197,6 +207,7 @@ def _show(
         charts = _make_charts(page, grant, comparison, (runs, tags, totals), address)
         if len(shares) == 1:
             charts.config.update(is_distribution=True, where=others["where"][0])
+    charts.pictures = _find_pictures(others, comparison)
     shows_all = charts.is_distribution or (charts.groups is not None and "where" in others)
     return page.render(
         "workspace_runs_compare.html",
@@ -218,6 +229,34 @@ def _show(
         columns_max=TABLE_RUNS_ITEMS_MAX,
         show=show_value,
     )
+
+
+def _find_pictures(
+    others: Mapping[str, Sequence[str]], comparison: RunComparison
+) -> PictureAddress | None:
+    """Return where the cards of the page are as pictures; None for too many experiments."""
+    if len(comparison.experiments) > limits.COMPARISON_ITEMS_MAX:
+        return None
+    names: list[str] = []
+    for each in comparison.experiments:
+        names.append(make_name(each.name, each.experiment_id, names))
+    ids = [each.experiment_id for each in comparison.experiments]
+    query = {name: others[name] for name in ("where", "group", "band") if name in others}
+    if len(ids) == 1:
+        path = f"/experiment/{ids[0]}"
+    else:
+        path = f"/compare/{make_spec(map(ComparedExperiment, names, ids))}"
+    if "where" not in others:
+        if "group" in others:
+            query["where"] = [_name_runs(comparison)]
+        elif len(comparison.runs) > CARD_CURVES_ITEMS_MAX:
+            return None
+        else:
+            query["run"] = [
+                run.name if len(ids) == 1 else name_in_comparison(names[run.experiment], run.name)
+                for run in comparison.runs
+            ]
+    return PictureAddress(path, query)
 
 
 def _link_shares(
@@ -308,9 +347,9 @@ def _make_charts(
 ) -> Charts:
     """Return cards of runs: `drawn` has these, their tags, and the numbers of tags and runs."""
     sources = [_make_source(page, each) for each in comparison.experiments]
+    runs, tags, totals = drawn
     with page.database.snapshot(grant) as db:
-        runs, tags, totals = drawn
-        return make_charts(db, sources, runs, tags, address, totals)
+        return make_charts(lambda _: nullcontext(db), sources, runs, tags, address, totals)
 
 
 def _make_live(

@@ -8,7 +8,8 @@ async function askGroups(tags, range = {}) {
   const query = new URLSearchParams(location.search);
   for (const tag of tags) query.append("metric", tag);
   for (const [name, value] of Object.entries(range)) query.set(name, value);
-  const headers = { "X-Tbhub-Page": document.getElementById("jump").dataset.key };
+  const key = document.getElementById("jump")?.dataset.key; // none in a frame
+  const headers = key ? { "X-Tbhub-Page": key } : {};
   const answer = await fetch(`${location.pathname}/groups?${query}`, { headers, redirect: "error" });
   if (!answer.ok) throw new Error(`the server answered with status ${answer.status}`);
   return answer.json();

@@ -126,9 +126,9 @@ const feeds = config.sources.slice(0, STREAMS_MAX).map(
 
 const title = document.title;
 
-// Cards in notes and descriptions, of the experiment of the page: pictures, drawn again.
+// Cards in notes and descriptions, also of the experiment of the page: pictures, drawn again.
 const noteCards = [...document.querySelectorAll(".prose img")].filter(
-  ({ src }) => new URL(src).origin === location.origin && config.sources.some(({ id }) => new URL(src).pathname.startsWith(`/experiment/${id}/card.`)),
+  ({ src }) => new URL(src).origin === location.origin && config.sources.some(({ id }) => new URL(src).pathname.includes(id)),
 );
 const drawNotes = makeSeldom(async () => {
   for (const image of noteCards) {

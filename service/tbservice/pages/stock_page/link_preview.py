@@ -7,17 +7,22 @@ token.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from tbservice import limits
 from tbservice.api.http.dependencies import get_database, get_settings
 from tbservice.auth import grants
-from tbservice.errors import ServiceError
+from tbservice.errors import NotFound, ServiceError, Unauthenticated
 from tbservice.experiments import lifecycle
 from tbservice.pages.base.templates import TEMPLATES
+from tbservice.reading import comparison_spec
+from tbservice.runs.columns import join_names
+from tbservice.runs.grouped_reader import parse_groups
 from tbservice.types.grants import ReadGrant
 
 _PREVIEWERS: Final = re.compile(
@@ -55,19 +60,29 @@ def find_preview(request: Request) -> Response | None:
     """
     if not _is_previewer(request):
         return None
-    token = next(iter(request.query_params.getlist("token")), None)
+    tokens = request.query_params.getlist("token")[: limits.COMPARISON_ITEMS_MAX]
+    text = request.path_params.get("comparison")
     try:
-        grant = _find_grant(request, request.path_params["experiment_id"], token)
-        with get_database(request).snapshot(grant) as db:
-            experiment = lifecycle.get_experiment(db, grant)
+        compared = [] if text is None else comparison_spec.parse(text, 1)
+        ids = [each.experiment_id for each in compared] or [request.path_params["experiment_id"]]
+        names = [_read_name(request, experiment_id, tokens) for experiment_id in ids]
     except ServiceError:
         return None
-    query = {"width": str(_WIDTH), "height": str(_HEIGHT), **({"token": token} if token else {})}
+    path = f"experiment/{ids[0]}" if text is None else f"compare/{comparison_spec.quote_spec(text)}"
+    query: dict[str, Any] = {"width": _WIDTH, "height": _HEIGHT, "token": tokens}
+    if "groups" in request.path_params:
+        groups = parse_groups(request.path_params["groups"])
+        given = {
+            "group": join_names(groups.columns),
+            "pattern": groups.pattern,
+            "where": groups.where,
+        }
+        query |= {name: value for name, value in given.items() if value}
     server = get_settings(request).public_url.rstrip("/")
-    picture = f"{server}/experiment/{grant.experiment_id}/card.png?{urlencode(query)}"
+    picture = f"{server}/{path}/card.png?{urlencode(query, doseq=True)}"
     page = TEMPLATES.render(
         "stock_page/link_preview.html",
-        experiment=experiment,
+        name=", ".join(filter(None, names)),
         picture=picture,
         width=_WIDTH,
         height=_HEIGHT,
@@ -79,8 +94,19 @@ def _is_previewer(request: Request) -> bool:
     return _PREVIEWERS.search(request.headers.get("user-agent", "")) is not None
 
 
-def _find_grant(request: Request, experiment_id: str, token: str | None) -> ReadGrant:
+def _read_name(request: Request, experiment_id: str, tokens: Sequence[str]) -> str:
+    grant = _find_grant(request, experiment_id, tokens)
+    with get_database(request).snapshot(grant) as db:
+        return lifecycle.get_experiment(db, grant).name.strip()
+
+
+def _find_grant(request: Request, experiment_id: str, tokens: Sequence[str]) -> ReadGrant:
+    """Return the right of the first token that opens the experiment, or of everybody."""
+    for token in tokens:
+        try:
+            with get_database(request).transaction() as db:
+                return grants.grant_preview(db, experiment_id, token)
+        except (Unauthenticated, NotFound):
+            continue
     with get_database(request).transaction() as db:
-        if token is None:
-            return grants.grant_read(db, experiment_id, None)
-        return grants.grant_preview(db, experiment_id, token)
+        return grants.grant_read(db, experiment_id, None)

@@ -142,7 +142,7 @@ def set_read_cookie(response: Response, request: Request, offered: Sequence[str]
     Raises:
         Unauthenticated, Forbidden, NotFound: tokens and cookie do not open every experiment.
     """
-    pairs = list(zip(_list_experiment_ids(request), _cookie_tokens(request), strict=True))
+    pairs = list_page_tokens(request)
     matches = [
         _find_valid_token(request, experiment_id, cookie_token, offered)
         for experiment_id, cookie_token in pairs
@@ -227,14 +227,19 @@ def _cookie_tokens(request: Request) -> list[str]:
 
 def _open_readers(request: Request) -> list[ExperimentReader]:
     database, objects = get_database(request), get_object_store(request)
-    pairs = zip(_list_experiment_ids(request), _cookie_tokens(request), strict=True)
     return [
-        ExperimentReader(_read_grant(request, experiment_id, cookie_token), database, objects)
-        for experiment_id, cookie_token in pairs
+        ExperimentReader(read_grant(request, *pair), database, objects)
+        for pair in list_page_tokens(request)
     ]
 
 
-def _read_grant(request: Request, experiment_id: str, cookie_token: str) -> ReadGrant:
+def list_page_tokens(request: Request) -> list[tuple[str, str]]:
+    """Return the experiments in the request's path, each with the cookie's token for it, or ""."""
+    return list(zip(_list_experiment_ids(request), _cookie_tokens(request), strict=True))
+
+
+def read_grant(request: Request, experiment_id: str, cookie_token: str) -> ReadGrant:
+    """Return the right to read of header, cookie, session or nobody. Raises as `open_source`."""
     header = request.headers.get("authorization")
     if header is not None:
         token = grants.require_no_session(_bearer_token(header))
@@ -268,7 +273,7 @@ def _find_valid_token(
         except ACCESS_ERRORS:
             continue
         return grant, token, can_only_read
-    _read_grant(request, experiment_id, cookie_token)
+    read_grant(request, experiment_id, cookie_token)
     return None
 
 
