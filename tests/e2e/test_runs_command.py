@@ -48,6 +48,38 @@ def test_runs_command_prints_runs_and_columns(uploader, experiment_id):
     assert (wrong.code, "expected a number" in wrong.err) == (1, True)
 
 
+def test_runs_command_tags_and_deletes_what_it_selects(uploader, experiment_id):
+    where = f'experiment = "{experiment_id}"'
+
+    def list_tags():
+        listed = uploader.run("runs", "--where", where, "--columns", "run,tags", "--json")
+        return {run["run"]: run["tags"] for run in map(json.loads, listed.out.splitlines())}
+
+    best = ("runs", "--where", f"{where} and loss.min < 2", "--sort", "loss.min")
+    tagged = uploader.run(*best, "--limit", "1", "--tag", "best", "--tag", "x")
+    assert tagged.out == f"tagged 1 run of experiment {experiment_id}\n"
+    assert list_tags() == {"a": None, "b": "best\nx", "c d": None}
+    tagged = uploader.run(*best, "--tag", "good", "--remove-tag", "X", "--json")
+    assert json.loads(tagged.out)["runs"] == ["b", "a"]
+    assert list_tags() == {"a": "good", "b": "best\ngood", "c d": None}
+
+    for options, problem in (
+        (["--tag", "x"], "of --where"),
+        (["--where", where, "--tag", "x", "--csv"], "--csv is of lists"),
+        (["--where", where, "--delete", "--tag", "x"], "--delete excludes"),
+        (["--where", where, "--delete"], "requires --yes"),
+        (["--where", "lr <", "--delete", "--yes"], "expected a number"),
+    ):
+        refused = uploader.run("runs", *options)
+        assert refused.code != 0
+        assert problem in refused.err
+    deleted = uploader.run("runs", "--where", f'{where} and tags = "best"', "--delete", "--yes")
+    assert deleted.out == f"deleted 1 run of experiment {experiment_id}\n"
+    assert list_tags() == {"a": "good", "c d": None}
+    nothing = uploader.run("runs", "--where", f'{where} and tags = "best"', "--delete", "--yes")
+    assert "there are no runs like that" in nothing.err
+
+
 @pytest.fixture
 def seeds(uploader, logdir):
     """An experiment with two configurations of two seeds."""

@@ -24,7 +24,7 @@ _VALUED: Final = frozenset({"--server", "--profile", "--cacert"})
 
 _RUNS: Final = (
     "--where --sort --columns --limit --csv --format --group-by --run-pattern --list-columns "
-    "--workspace"
+    "--workspace --remove-tag --delete"
 )
 _OPTIONS_OF: Final = {
     "runs": frozenset(["-h", "--help", *_RUNS.split()]),

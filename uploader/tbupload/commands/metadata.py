@@ -93,7 +93,7 @@ def _delete_runs(options: argparse.Namespace, client: Client, experiment_id: str
             "[y/N] ",
             end="",
         )
-        if not _is_yes():
+        if not is_yes():
             return EXIT_FAILED
 
     client.delete_runs(experiment_id, runs)
@@ -143,10 +143,11 @@ def _is_confirmed(client: Client, experiment_id: str) -> bool:
         f"Delete experiment {experiment_id} ({name or 'unnamed'}) and all its data{more}? [y/N] ",
         end="",
     )
-    return _is_yes()
+    return is_yes()
 
 
-def _is_yes() -> bool:
+def is_yes() -> bool:
+    """Return whether the answer to a question on the terminal is yes."""
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

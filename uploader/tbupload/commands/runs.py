@@ -15,6 +15,7 @@ from typing import Final
 
 from tbupload.commands.connect import make_transport
 from tbupload.commands.options.runs import RUNS_DEFAULT
+from tbupload.commands.run_changes import change_runs, is_change
 from tbupload.console.columns import Column, ColumnLayout, display_width, terminal_columns
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.http.response_schema import Json
@@ -33,6 +34,8 @@ def list_runs(options: argparse.Namespace) -> int:
     """Run `tbupload runs`: print a header and one line per run, as the pages arrive."""
     transport = make_transport(options)
     calls = RunTableCalls(transport, options.workspace or find_workspace_id(transport))
+    if is_change(options):
+        return change_runs(options, calls)
     if options.list_columns:
         return _list_columns(calls, options)
     is_all = options.json or options.csv or options.format is not None

@@ -160,6 +160,18 @@ class ExperimentCalls(JsonCalls):
         """
         self._delete_named(experiment_path(experiment_id, "runs"), runs)
 
+    def tag_runs(
+        self, experiment_id: str, runs: Sequence[str], add: Sequence[str], remove: Sequence[str]
+    ) -> None:
+        """Add tags to runs, and remove some. Idempotent.
+
+        Raises Refused (404) if one does not exist, (422) for what is no tag.
+        """
+        for start in range(0, len(runs), RUNS_PER_REQUEST_MAX):
+            named = runs[start : start + RUNS_PER_REQUEST_MAX]
+            fields = {"runs": named, "add": add, "remove": remove}
+            self._json("PATCH", experiment_path(experiment_id, "runs"), fields)
+
     def allow_deleted_runs(self, experiment_id: str, runs: Sequence[str]) -> None:
         """Let deleted runs be uploaded again. Idempotent."""
         self._delete_named(experiment_path(experiment_id, "runs", "deleted"), runs)

@@ -20,6 +20,8 @@ examples:
   tbupload runs --where 'tags = "best" and package.torch ~ "^2"' --columns run,gpus,package.torch
   tbupload runs --group-by optimizer --columns loss,accuracy.max
   tbupload runs --group-by=-seed --columns accuracy --format latex    all hyperparameters but seed
+  tbupload runs --where 'lr < 0.01' --sort loss.min --limit 5 --tag best    tag the best five
+  tbupload runs --where 'experiment = "ID" and loss.points < 10' --delete
   tbupload runs --list-columns                             what there is to choose
 
 Where there is a directory `runs`, `tbupload runs` without one of these options uploads it.
@@ -82,11 +84,31 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--list-columns", action="store_true", help="print the columns that runs have, and stop"
     )
+    _add_changes(command)
     command.add_argument(
         "--workspace",
         metavar="ID",
         type=_parse_workspace,
         help="the workspace (default: the token's)",
+    )
+
+
+def _add_changes(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--tag",
+        metavar="TAG",
+        action="append",
+        help="add a tag to the runs of --where, or the first --limit, and list none; repeatable",
+    )
+    command.add_argument(
+        "--remove-tag", metavar="TAG", action="append", help="remove a tag from them; repeatable"
+    )
+    command.add_argument("--delete", action="store_true", help="delete them, at once and for good")
+    command.add_argument(
+        "--yes",
+        "-y",
+        action="store_true",
+        help="do not ask whether to delete; required without a terminal",
     )
 
 
