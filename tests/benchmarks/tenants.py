@@ -1,5 +1,5 @@
 """100 tenants, one of whom does its worst for an hour (times the scale), one attack after the other:
-p95 of the requests of the 99 others against the same without it.
+p95 of the requests of the 99 others against the same without it, and what has grown by then.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import psycopg
 from attacking.catalog import KNOWN
 from attacking.victim import Latencies
-from attacking.world import Attacker, Serving, new_world
+from attacking.world import MIB, Attacker, Serving, World, new_world
 from bench import Bench, say
 from machine import report
 
 from support.batches import PROTOBUF, ApiClient, batch, scalars, segment, stream
-from support.servers import new_owner
+from support.servers import new_owner, s3_client
 from support.uploading import Reader
 
 TENANTS = 99
@@ -45,6 +46,9 @@ ATTACKS = (
 DATA_SCALE = 0.05
 KINDS = ("write", "read", "list")
 TARGET = 3.0
+TABLES = 6
+"""Tables that have grown most, which are named at the end."""
+
 _OK = 200
 _SECONDS_MAX = 20.0
 
@@ -112,6 +116,8 @@ def measure(bench: Bench) -> None:
             tenants = [_make(serving, number + 1) for number in range(TENANTS)]
             with _at_work(tenants, serving):
                 time.sleep(WARM_SECONDS)
+                first = _sizes(world)
+                _tell_growth("before the attacks", world, serving)
                 for name in names:
                     before = _phase(tenants, max(PAUSE_SECONDS, seconds * IDLE_SHARE))
                     attacker = Attacker(name, world.target(serving, 1.0, is_owner=True), 10**6)
@@ -121,9 +127,36 @@ def measure(bench: Bench) -> None:
                         say(f"{name}: answers to the attacker: {attacker.stop()}")
                     time.sleep(PAUSE_SECONDS)
                     _tell(name, during, before)
+                    _tell_growth(f"after {name}", world, serving)
                     _add(idle, before)
                     _add(hostile, during)
             _tell(f"hostile for {seconds * len(names):.0f} s in all", hostile, idle)
+        sizes = _sizes(world)
+        for table in sorted(sizes, key=lambda each: first.get(each, 0) - sizes[each])[:TABLES]:
+            grown = (sizes[table] - first.get(table, 0)) / MIB
+            report(f"{table} has grown by", f"{grown:.1f} MiB", f"to {sizes[table] / MIB:.1f}")
+
+
+def _sizes(world: World) -> dict[str, int]:
+    """Return the bytes of each table, with its indexes."""
+    with psycopg.connect(world.settings.database_url.get_secret_value()) as db:  # type: ignore[attr-defined]  # Settings
+        return dict(
+            db.execute("""
+                SELECT relname, pg_total_relation_size(oid) FROM pg_class
+                WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+            """)
+        )
+
+
+def _tell_growth(when: str, world: World, serving: Serving) -> None:
+    worker, others = serving.memory()
+    report(f"{when}: memory of the worker", f"{worker / MIB:.0f} MiB", f"{others / MIB:.0f} others")
+    pages = s3_client(world.settings).get_paginator("list_objects_v2")
+    bucket = world.settings.s3_bucket  # type: ignore[attr-defined]  # Settings
+    listed = [each for page in pages.paginate(Bucket=bucket) for each in page.get("Contents", ())]
+    stored = sum(each["Size"] for each in listed) / MIB
+    size = sum(_sizes(world).values()) / MIB
+    report(f"{when}: tables", f"{size:.1f} MiB", f"{len(listed)} objects of {stored:.1f} MiB")
 
 
 def _add(united: dict[str, Latencies], phase: dict[str, Latencies]) -> None:
