@@ -41,10 +41,12 @@ def test_metadata_is_updated(uploader, written):
     ended = uploader.run("--logdir", written, "--one-shot", "--tag", "a", "--tag", "b")
     id_ = ended.experiment_id
     changes = ("--tag", "c", "--remove-tag", "A", "--note", "new", "--property", "lr=0.1")
-    changed = uploader.run("update-metadata", id_, *changes, "--property", "seed=7")
+    shared = ("--visibility", "link", "--publish")
+    changed = uploader.run("update-metadata", id_, *changes, "--property", "seed=7", *shared)
     assert changed.code == 0
     assert "tags: b, c" in changed.out
     assert "properties.lr: 0.1" in changed.out
+    assert "published: True" in changed.out
     again = uploader.run(
         "update-metadata", id_, "--remove-property", "lr", "--remove-origin", "--json"
     )

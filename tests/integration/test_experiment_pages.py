@@ -305,6 +305,41 @@ def test_form_replaces_nothing_that_others_changed_meanwhile(api, editor, experi
     assert api.request("GET", f"/experiments/{experiment}").json()["notes"] == "mine"
 
 
+def test_search_engines_may_list_only_what_is_published(api, editor, workspace_id):
+    experiment = api.new_experiment(name="a public result")
+    api.write(experiment, segment(stream("train"), 0, 9, scalars("loss", range(9))))
+    place = f"/experiment/{experiment}"
+
+    def change(**fields):
+        return api.request("PATCH", f"/experiments/{experiment}", json=fields)
+
+    def told():
+        """What robots are told of each page, by header and by tag."""
+        pages = [api.client.get(f"{place}{path}", headers=HTML) for path in ("/about", "/")]
+        assert api.client.get(f"{place}/downloads").headers["x-robots-tag"] == "noindex"
+        return [(page.headers["x-robots-tag"], "noindex" in page.text) for page in pages]
+
+    assert change(published=True).status_code == 409
+    assert change(visibility="link").json()["published"] is False
+    assert told() == [("noindex", True), ("noindex", False)]
+
+    form = {"name": "a public result", "visibility": "link", "published": "1"}
+    assert editor.post(f"{place}/edit", form).status_code == 303
+    assert told() == [("all", False), ("all", False)]
+    assert (
+        f'rel="canonical" href="http://testserver{place}/about"'
+        in editor.get(f"{place}/about").text
+    )
+    assert "search engines may list it" in editor.get(f"{place}/links").text
+    assert re.search('name="published"[^>]* checked', editor.get(f"{place}/edit").text)
+    (record, *_) = api.request("GET", f"/workspaces/{workspace_id}/audit").json()["records"]
+    assert (record["act"], record["details"]["published"]) == ("experiment.share", True)
+
+    assert change(visibility="private").json()["published"] is False
+    change(visibility="link")
+    assert told() == [("noindex", True), ("noindex", False)]
+
+
 def test_token_of_the_experiment_is_made_listed_and_revoked(client, editor, experiment):
     place = f"/experiment/{experiment}"
     fields = {"label": "cluster job", "scope": "append", "expires_days": "7"}

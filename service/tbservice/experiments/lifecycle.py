@@ -172,11 +172,13 @@ def make_version_tag(number: int, updated_at: datetime, grant: ReadGrant) -> str
 def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> Experiment:
     """Change what is not None. An empty origin removes also the records of uploads.
 
-    Raises Invalid for texts over their limit, NotFound if the experiment was deleted, and Conflict
-    if everyone could read then what a link hides.
+    What becomes private is published no longer. Raises Invalid for texts over their limit, NotFound
+    if the experiment was deleted, and Conflict if everyone could read then what a link hides, or
+    search engines what is private.
     """
     if metadata.visibility is Visibility.LINK:
         _check_links(db, grant)
+    metadata = _settle_published(db, metadata)
     # The first update locks the row: of two changes at once, each keeps the other's properties.
     if metadata.properties is not None and experiments.update(db, grant.experiment_id, {}) is None:
         raise NotFound(NOT_FOUND)
@@ -185,13 +187,18 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
     experiment = experiments.update(db, grant.experiment_id, columns)
     if experiment is None:
         raise NotFound(NOT_FOUND)
+    if metadata.published and experiment.visibility is not Visibility.LINK:
+        raise Conflict(
+            "search engines may list only what anyone with the URL may read: set its visibility to "
+            "link first"
+        )
     # The records of uploads have host and user as well.
     if columns.get("origin") == {}:
         uploads.delete_all(db, grant.experiment_id)
     if columns:
         is_archived = experiments.is_archived(db, grant.experiment_id)
         index_words(db, grant.workspace_id, experiment, is_archived=is_archived)
-    if metadata.visibility is not None:
+    if metadata.visibility is not None or metadata.published is not None:
         _record_visibility(db, grant, experiment)
     return experiment
 
@@ -203,7 +210,19 @@ def _record_visibility(db: Connection, grant: Grant, experiment: Experiment) -> 
         grant.workspace_id,
         experiment.experiment_id,
         visibility=experiment.visibility,
+        published=is_published(db, experiment),
     )
+
+
+def _settle_published(db: Connection, metadata: Metadata) -> Metadata:
+    """Return what is to change, with the end of publishing of what becomes private."""
+    if metadata.visibility is Visibility.PRIVATE and not metadata.published:
+        metadata = replace(metadata, published=False)
+    if metadata.published is not None and not experiments.has_publishing(db):
+        if metadata.published:
+            raise Conflict("the service is being upgraded: publish the experiment after it")
+        metadata = replace(metadata, published=None)
+    return metadata
 
 
 def _check_links(db: Connection, grant: AdminGrant) -> None:
@@ -224,6 +243,13 @@ def is_archived(db: Connection, grant: Grant, experiment: Experiment) -> bool:
     if isinstance(grant, ReadGrant) and (grant.link is not None or grant.is_stranger):
         return False
     return experiments.is_archived(db, experiment.experiment_id)
+
+
+def is_published(db: Connection, experiment: Experiment) -> bool:
+    """Return whether search engines may list the pages of the experiment: its owner says so."""
+    return experiment.visibility is Visibility.LINK and experiments.is_published(
+        db, experiment.experiment_id
+    )
 
 
 def change_tags(

@@ -21,7 +21,8 @@ class Metadata:
     """Fields to set of an experiment; None leaves one as it is, or at its default in a new one.
 
     `tags` and `origin` replace those before. Each item of `properties` is set, or removed if its
-    value is None. An archived experiment is in a list of its own, and nothing else.
+    value is None. An archived experiment is in a list of its own, and nothing else. One that is
+    published may be listed by search engines.
     """
 
     name: str | None = None
@@ -33,6 +34,7 @@ class Metadata:
     origin: Mapping[str, str] | None = None
     expires_at: Expiry | None = None
     archived: bool | None = None
+    published: bool | None = None
 
 
 def make_columns(metadata: Metadata, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -61,14 +63,18 @@ def make_columns(metadata: Metadata, properties: Mapping[str, str]) -> dict[str,
         columns["properties"] = check_pairs(
             "properties", {key: value for key, value in united.items() if value is not None}
         )
-    if metadata.archived is not None:
-        columns["is_listed"] = not metadata.archived
+    flags = {"is_listed": _negate(metadata.archived), "is_published": metadata.published}
+    columns |= {column: flag for column, flag in flags.items() if flag is not None}
     if metadata.origin is not None:
         origin = check_pairs("origin", metadata.origin)
         columns["origin"] = {remove_controls(k): remove_controls(v) for k, v in origin.items()}
     if metadata.expires_at is not None:
         columns["erase_at"] = _erase_time(metadata.expires_at)
     return columns
+
+
+def _negate(flag: bool | None) -> bool | None:
+    return None if flag is None else not flag
 
 
 def _erase_time(expires_at: Expiry) -> datetime | None:

@@ -71,6 +71,10 @@ class ExperimentReader:
         """Return what is written about this experiment. Raises NotFound if it was deleted."""
         return self.read(lambda db, grant: lifecycle.get_notes(db, experiment, grant))
 
+    def is_published(self, experiment: Experiment) -> bool:
+        """Return whether search engines may list the page of this experiment."""
+        return self.read(lambda db, _grant: lifecycle.is_published(db, experiment))
+
     def list_kinds(self) -> list[tuple[str, DataClass]]:
         """Return the kinds of series (plugin and data class), ordered by plugin."""
         return self.read(catalog.list_kinds)

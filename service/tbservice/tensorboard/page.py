@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice.api.http.compression import choose_coding, encode
 from tbservice.api.http.dependencies import get_settings
+from tbservice.api.http.security_headers import PUBLISHED
 from tbservice.errors import Invalid, MalformedRequest, TooLarge, Unavailable
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.pages.base.content_origin import public_site
@@ -125,8 +126,10 @@ def _show(request: Request) -> Response:
             attempts=attempts,
         )
     title = page_title(display_name(source, experiments))
-    page = assets.render_page(title, shown_bar, attempts.up)
-    return _as_html(request, page)
+    response = _as_html(request, assets.render_page(title, shown_bar, attempts.up))
+    if isinstance(source, ExperimentReader) and source.is_published(experiments[0]):
+        response.headers.update(PUBLISHED)
+    return response
 
 
 def _show_groups(

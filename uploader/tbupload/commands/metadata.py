@@ -31,6 +31,8 @@ def update_metadata(options: argparse.Namespace) -> int:
         fields["properties"] = properties | dict.fromkeys(options.remove_property or ())
     if options.archive is not None:
         fields["archived"] = options.archive
+    if options.publish is not None:
+        fields["published"] = options.publish
     if options.remove_origin:
         fields["origin"] = {}
     if options.expires is not None:
@@ -38,7 +40,8 @@ def update_metadata(options: argparse.Namespace) -> int:
     if not (fields or options.tag or options.remove_tag):
         raise UsageError(
             "nothing to change: give --name, --description, --visibility, --tag, --remove-tag, "
-            "--note, --property, --remove-property, --expires, --archive or --remove-origin"
+            "--note, --property, --remove-property, --expires, --archive, --publish or "
+            "--remove-origin"
         )
 
     client = make_client(options)

@@ -12,8 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 NOSNIFF: Final = {"X-Content-Type-Options": "nosniff"}
 """Stops browsers from guessing a content type: any response may contain data of tenants."""
 
-_NOINDEX: Final = {"X-Robots-Tag": "noindex"}
-"""Keeps search engines from listing what is shared, also what is no HTML: nothing is published."""
+_NOINDEX: Final = "noindex"
+"""Keeps search engines from listing what is shared, also what is no HTML."""
+
+PUBLISHED: Final = {"X-Robots-Tag": "all"}
+"""Header of the pages of an experiment that its owner has published to search engines."""
 
 _PRIVATE: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
 """Caching headers of API responses that set none themselves: they depend on the token."""
@@ -41,7 +44,7 @@ class SecurityHeadersMiddleware:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(NOSNIFF)
-                headers.update(_NOINDEX)
+                headers.setdefault("X-Robots-Tag", _NOINDEX)
                 if scope["path"].startswith("/api/"):
                     for name, value in _PRIVATE.items():
                         headers.setdefault(name, value)

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, text
 from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import PendingResult, execute_binary
+from tbservice.db.schema_parts import has_column
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.types.experiments import Experiment, Visibility
 from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
@@ -26,6 +27,7 @@ ARCHIVED: Final = "NOT e.is_listed AND e.deleted_at IS NULL AND e.snapshot_of IS
 
 _TYPES: Final = {
     "is_listed": "boolean",
+    "is_published": "boolean",
     "tags": "text[]",
     "properties": "jsonb",
     "origin": "jsonb",
@@ -158,6 +160,17 @@ def is_archived(db: Connection, experiment_id: ExperimentId) -> bool:
     """Return whether an experiment is archived; False if it does not exist."""
     statement = text(f"SELECT {ARCHIVED} FROM experiments AS e WHERE e.experiment_id = :id")  # noqa: S608 - a constant above
     return bool(db.execute(statement, {"id": experiment_id}).scalar())
+
+
+def has_publishing(db: Connection) -> bool:
+    """Return whether the database has the migration 0034, which servers must not wait for."""
+    return has_column(db, "experiments", "is_published")
+
+
+def is_published(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Return whether search engines may list an experiment; False if it does not exist."""
+    statement = text("SELECT is_published FROM experiments WHERE experiment_id = :id")
+    return has_publishing(db) and bool(db.execute(statement, {"id": experiment_id}).scalar())
 
 
 def find_by_request(

@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.api.http.dependencies import UsesDatabase
+from tbservice.api.http.dependencies import UsesDatabase, get_settings
+from tbservice.api.http.security_headers import PUBLISHED
 from tbservice.auth import members, people
 from tbservice.db.database import Database
 from tbservice.errors import Forbidden
@@ -84,7 +85,11 @@ def show_about(
         search = request.query_params.get("console", "").strip()
         context["console"] = _read_console(db, reader, context["uploads"], search)
     context |= _administer(request, database, reader, session, links_context)
-    return render(request, "experiment.html", **context, show=show_value)
+    context["public_url"] = get_settings(request).public_url.rstrip("/")
+    response = render(request, "experiment.html", **context, show=show_value)
+    if context["is_published"]:
+        response.headers.update(PUBLISHED)
+    return response
 
 
 @router.get("/downloads")
@@ -126,6 +131,7 @@ def _describe(db: Connection, reader: PageReader) -> tuple[Experiment, dict[str,
         "workspace": reader.membership,
         "is_shared": reader.grant.link is not None,
         "is_archived": lifecycle.is_archived(db, reader.grant, experiment),
+        "is_published": lifecycle.is_published(db, experiment),
         "upload_status": uploads.find_status(db, reader.grant, experiment),
     }
 

@@ -38,7 +38,8 @@ def show_edit(page: SignedInPage, experiment_id: str) -> Response:
     with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
-    return _show_form(page, grant, _form_values(experiment, notes))
+        is_published = lifecycle.is_published(db, experiment)
+    return _show_form(page, grant, _form_values(experiment, notes, is_published=is_published))
 
 
 @router.post("/edit")
@@ -47,7 +48,8 @@ def edit(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response
     with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
-    stored = _form_values(experiment, notes)
+        is_published = lifecycle.is_published(db, experiment)
+    stored = _form_values(experiment, notes, is_published=is_published)
     values = {name: form.text(name).replace("\r\n", "\n") for name in stored}
     values["state"] = stored["state"]
     try:
@@ -56,6 +58,8 @@ def edit(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response
         metadata = _read_metadata(form, values, notes.properties)
         if values["expires"] != stored["expires"]:
             metadata = replace(metadata, expires_at=_parse_expiry(values["expires"]))
+        if values["published"] != stored["published"]:
+            metadata = replace(metadata, published=bool(values["published"]))
         with page.database.transaction(grant) as db:
             lifecycle.update_experiment(db, grant, metadata)
     except _SHOWN_ERRORS as error:
@@ -90,7 +94,9 @@ def _read_metadata(form: FormFields, values: dict[str, str], before: dict[str, s
     )
 
 
-def _form_values(experiment: Experiment, notes: ExperimentNotes) -> dict[str, str]:
+def _form_values(
+    experiment: Experiment, notes: ExperimentNotes, *, is_published: bool
+) -> dict[str, str]:
     """Return the fields of the form; `state` tells whether somebody has changed one meanwhile."""
     values = {
         "name": experiment.name,
@@ -102,6 +108,7 @@ def _form_values(experiment: Experiment, notes: ExperimentNotes) -> dict[str, st
         ),
         "visibility": experiment.visibility.value,
         "expires": _last_day(experiment),
+        "published": "1" if is_published else "",
     }
     return values | {"state": hashlib.sha256(repr(values).encode()).hexdigest()}
 

@@ -130,6 +130,7 @@ def links_context(
         if form is None
         else {name: form.text(name) for name in _EMPTY_FORM},
         "label_chars_max": limits.EXPERIMENT_NAME_CHARS_MAX,
+        "is_published": lifecycle.is_published(db, lifecycle.find_own(db, grant)),
     }
 
 

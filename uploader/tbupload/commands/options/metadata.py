@@ -57,6 +57,11 @@ def add_update_options(command: argparse.ArgumentParser) -> None:
         help="let lists leave it out, or not any more; nothing else changes",
     )
     command.add_argument(
+        "--publish",
+        action=argparse.BooleanOptionalAction,
+        help="let search engines list its pages, or not any more; only with the visibility link",
+    )
+    command.add_argument(
         "--remove-origin", action="store_true", help="remove host, user, command and git commit"
     )
 

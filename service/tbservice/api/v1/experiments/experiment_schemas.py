@@ -91,6 +91,11 @@ class ExperimentChange(FewFields):
     archived: StrictBool | None = Field(
         default=None, description="Whether lists leave it out; nothing else changes"
     )
+    published: StrictBool | None = Field(
+        default=None,
+        description="Whether search engines may list its pages: only with the visibility `link`, "
+        "and no longer once it is `private`",
+    )
 
 
 class ExperimentsQuery(FewFields):
@@ -199,6 +204,7 @@ class ExperimentAnswer(ListedAnswer):
     properties: dict[str, str]
     origin: dict[str, str] = Field(description="Where it comes from")
     archived: bool = Field(description="Lists leave it out; false for readers by a link")
+    published: bool = Field(description="Search engines may list its pages")
 
 
 class ExperimentPage(BaseModel):
@@ -266,6 +272,7 @@ def make_answer(
     details: ExperimentDetails | None = None,
     *,
     is_archived: bool = False,
+    is_published: bool = False,
 ) -> ExperimentAnswer:
     """Return an experiment with all of its properties."""
     return ExperimentAnswer(
@@ -275,6 +282,7 @@ def make_answer(
         properties=notes.properties,
         origin=notes.origin,
         archived=is_archived,
+        published=is_published,
     )
 
 

@@ -145,6 +145,7 @@ def show_experiment(
         found = uploads.find_status(db, grant, experiment)
         known = details.read_details(db, grant, [experiment]) if with_details else {}
         is_archived = lifecycle.is_archived(db, grant, experiment)
+        is_published = lifecycle.is_published(db, experiment)
     return make_answer(
         settings,
         experiment,
@@ -152,6 +153,7 @@ def show_experiment(
         found,
         known.get(experiment.experiment_id),
         is_archived=is_archived,
+        is_published=is_published,
     )
 
 
@@ -198,4 +200,11 @@ def _answer(
     notes = lifecycle.get_notes(db, experiment)
     found = uploads.find_status(db, grant, experiment)
     is_archived = lifecycle.is_archived(db, grant, experiment)
-    return make_answer(settings, experiment, notes, found, is_archived=is_archived)
+    return make_answer(
+        settings,
+        experiment,
+        notes,
+        found,
+        is_archived=is_archived,
+        is_published=lifecycle.is_published(db, experiment),
+    )
