@@ -34,7 +34,7 @@ SEVERAL = {
     "compaction of old work": "SELECT data_at, experiment_id FROM experiments WHERE workspace_id",
     "erasing": "SELECT workspace_id, experiment_id, deleted_at IS NULL AND snapshot_of",
     "experiments of a deleted person": "is_listed FROM experiments WHERE created_by",
-    "experiments of a deleted workspace": "AND snapshot_of IS NULL LIMIT",
+    "experiments of a deleted workspace": "AND (snapshot_of IS NULL OR",
     "erasing series": "SELECT DISTINCT workspace_id, experiment_id FROM erased_series",
     "request keys": "WHERE workspace_id = %(workspace_id)s AND request_key =",
     "new token": "WITH t AS ( INSERT INTO tokens",

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_delete_run_needs_exact_names_and_a_confirmation(uploader, reader, first
     assert len(reader.scalars(first)) == 2
 
 
-def confirm(uploader, *command):
+def confirm(uploader, *command, answers=b"y\n"):
     """Run `tbupload` on a terminal where somebody types y; return exit code, stdout and stderr."""
     terminal, stdin = os.openpty()
     process = subprocess.Popen(
@@ -133,20 +134,24 @@ def confirm(uploader, *command):
         stderr=subprocess.PIPE,
         text=True,
     )
-    os.write(terminal, b"y\n")
+    os.write(terminal, answers)
     out, err = process.communicate(timeout=60)
     for each in (terminal, stdin):
         os.close(each)
     return process.returncode, out, err
 
 
-def test_confirmation_tells_frozen_links(uploader, first):
-    for _ in range(2):
-        assert uploader.run("share", first, "--frozen").code == 0
-    code, out, err = confirm(uploader, "delete", first)
+def test_confirmation_asks_for_frozen_links(uploader, reader, first):
+    shared = [uploader.run("share", first, "--frozen") for _ in range(2)]
+    assert [each.code for each in shared] == [0, 0]
+    code, out, err = confirm(uploader, "delete", first, answers=b"y\ny\n")
     assert f"Delete experiment {first} (" in err
-    assert "and all its data, with 2 frozen links to it?" in err
+    assert "It has 2 frozen links, each with a copy of its data. Keep them?" in err
     assert (code, out) == (0, f"deleted {first}\n")
+    copy = urlsplit(shared[0].out.strip())
+    token = dict(parse_qsl(copy.query))["token"]
+    shown = reader.http.get(copy.path, headers={"Authorization": f"Bearer {token}"})
+    assert shown.status_code == 200
 
 
 def test_confirmation_tells_series_and_points(uploader, reader, first):

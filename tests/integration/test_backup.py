@@ -21,6 +21,7 @@ from support import zygote
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
 from support.people import new_person
 from support.servers import environment_of, new_workspace, s3_client
+from support.share_links import make_link, target_of
 from support.uploading import wait_until
 from tbservice.auth import deletion, people, workspaces
 from tbservice.backup.create import Backup
@@ -455,6 +456,7 @@ def test_restore_erases_again_what_was_erased_since(servers, shared_application,
     api, other = (ApiClient(shared_application, each.owner_token) for each in (home, doomed))
     stays, goes, waits = (api.new_experiment(name=name) for name in ("stays", "goes", "waits"))
     gone = other.new_experiment(name="gone")
+    kept = make_link(api, goes, frozen=True)
     api.request("DELETE", f"/experiments/{waits}").raise_for_status()
     with closing(Database(url, 2)) as database:
         person = new_person(database, "erased@example.org", "Erased Person")
@@ -462,7 +464,8 @@ def test_restore_erases_again_what_was_erased_since(servers, shared_application,
         for experiment in (goes, waits):
             if experiment == waits:
                 api.request("POST", f"/experiments/{waits}/restore").raise_for_status()
-            api.request("DELETE", f"/experiments/{experiment}?final=true").raise_for_status()
+            query = "final=true&keep_frozen_links=true"
+            api.request("DELETE", f"/experiments/{experiment}?{query}").raise_for_status()
         name = delete_workspace_and_person(database, doomed.workspace_id, person)
     with psycopg.connect(servers.owner_url(url)) as db:
         db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
@@ -480,10 +483,11 @@ def test_restore_erases_again_what_was_erased_since(servers, shared_application,
                 ApiClient(client, token).request("GET", f"/experiments/{each}").status_code
                 for token, each in (
                     *((home.owner_token, each) for each in (stays, goes, waits)),
+                    (kept["token"], target_of(kept)),
                     (doomed.owner_token, gone),
                 )
             ]
-            assert statuses == [200, 404, 404, 404]
+            assert statuses == [200, 404, 404, 200, 404]
         restored_url = restored.database_url.get_secret_value()
         with closing(Database(restored_url, 2)) as database:
             with database.transaction() as db, pytest.raises(Forbidden, match="is deleted"):

@@ -13,9 +13,12 @@ from support.batches import images, scalars, segment, stream, texts
 from support.page_forms import new_reader
 from support.people import new_member
 from support.share_links import list_links, make_link, reader_of, revoke, target_of
+from support.suspending import suspend
 from support.uploading import wait_until
+from tbservice.experiments import share_links
 from tbservice.experiments.eraser import erase_due
 from tbservice.experiments.tables import snapshots
+from tbservice.types.suspensions import Suspendable
 
 SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 STEPS_PER_BATCH = 40
@@ -220,16 +223,131 @@ def test_copies_are_deleted_with_their_source(client, api, experiment, database,
     assert reader_of(client, link).request("GET", path).status_code == 401
 
 
-def test_page_tells_copies_that_go_with_their_source(
+def test_kept_copies_outlast_their_source_until_their_links_end(
     client, api, experiment, database, workspace_id
 ):
+    links = [make_link(api, experiment, frozen=True, expires_at=at) for at in (None, SOON)]
+    target = target_of(links[0])
+    before = digests_of(reader_of(client, links[0]), target)
+    gone = api.request("DELETE", f"/experiments/{experiment}?final=true&keep_frozen_links=true")
+    assert gone.status_code == 204
+    erase_due(database, threading.Event())
+    assert set(rows_of(database, workspace_id, experiment).values()) == {0}
+    assert digests_of(reader_of(client, links[0]), target) == before
+    usage = api.request("GET", f"/workspaces/{workspace_id}/usage").json()
+    assert usage["limits"]["points"]["used"] == 2 * sum(count for count, *_ in before.values())
+    copies = {target_of(link) for link in links}
+    assert {each["experiment_id"] for each in usage["experiments"]} == copies
+
+    placed = api.request("GET", f"/workspaces/{workspace_id}/links").json()["links"]
+    assert {(each["experiment_id"], each["frozen"]) for each in placed} == {
+        (each, True) for each in copies
+    }
+    path = f"/experiments/{target}"
+    for method, place, body in (
+        ("PATCH", path, {"json": {"name": "x"}}),
+        ("POST", f"{path}/links", {"json": {}}),
+        ("DELETE", path, {}),
+        ("GET", f"{path}/streams", {}),
+    ):
+        assert api.request(method, place, **body).status_code == 403, place
+    assert api.request("GET", "/experiments").json()["experiments"] == []
+
+    assert [(each["id"], each["frozen"]) for each in list_links(api, target)] == [
+        (links[0]["id"], True)
+    ]
+    revoke(api, target, links[0])
+    assert api.request("GET", path).status_code == 404
+    assert reader_of(client, links[1]).get(target_of(links[1]), "runs")["runs"]
+    end(database, workspace_id, links[1])  # of the other one
+    erase_due(database, threading.Event())
+    assert rows_of(database, workspace_id, target)["time_series"] == 0
+    answer = api.request("GET", f"/workspaces/{workspace_id}/receipts").json()["receipts"]
+    told = {
+        each["experiment_id"]: (each["frozen_copies"], each["frozen_copies_kept"])
+        for each in answer
+    }
+    assert told == {experiment: (0, 2), **dict.fromkeys(copies, (0, 0))}
+
+
+def test_kept_copy_stays_kept_when_its_source_is_restored(client, api, experiment):
+    link = make_link(api, experiment, frozen=True)
+    for query in ("keep_frozen_links=true", "final=true"):
+        api.request("DELETE", f"/experiments/{experiment}?{query}").raise_for_status()
+        restored = api.request("POST", f"/experiments/{experiment}/restore")
+        assert reader_of(client, link).get(target_of(link), "runs")["runs"]
+    assert restored.status_code == 404
+
+
+def test_copies_of_what_is_suspended_are_not_kept(
+    client, api, experiment, database, workspace_id, monkeypatch
+):
+    link = make_link(api, experiment, frozen=True)
+    path = f"/experiments/{experiment}?keep_frozen_links=true"
+    with monkeypatch.context() as patch:
+        patch.setattr("tbservice.experiments.snapshots.KEPT_COPIES_ITEMS_MAX", 0)
+        answer = api.request("DELETE", path)
+    assert (answer.status_code, "kept_copies_items_max" in answer.text) == (409, True)
+    with database.transaction(workspace_id) as db:
+        assert snapshots.try_lock(db, experiment)
+        assert api.request("DELETE", path).status_code == 409
+    suspend(database, Suspendable.EXPERIMENT, experiment)
+    assert api.request("DELETE", path).status_code == 409
+    shown = f"/experiments/{target_of(link)}/runs"
+    assert reader_of(client, link).request("GET", shown).status_code == 451
+
+
+def test_copy_committed_after_deletion_is_shown_to_nobody(
+    api, experiment, database, workspace_id, monkeypatch
+):
+    """It began before the deletion: the eraser would find it a week later."""
+    create = share_links.create_link
+
+    def delete_meanwhile(writer, grant, *args, **options):
+        made = create(writer, grant, *args, **options)
+        api.request("DELETE", f"/experiments/{experiment}").raise_for_status()
+        return made
+
+    monkeypatch.setattr(share_links, "create_link", delete_meanwhile)
+    answer = api.request("POST", f"/experiments/{experiment}/links", json={"frozen": True})
+    assert answer.status_code == 404
+    with database.transaction(workspace_id) as db:
+        assert db.execute(text("SELECT count(*) FROM experiments")).scalar() == 0
+    monkeypatch.undo()
+    api.request("POST", f"/experiments/{experiment}/restore").raise_for_status()
+    assert list_links(api, experiment) == []
+
+
+def test_deletion_from_the_list_asks_for_copies(client, api, experiment, database, workspace_id):
+    page = new_reader(client, database, new_member(database, workspace_id))
+    other = api.new_experiment()
+    links = [make_link(api, each, frozen=True) for each in (experiment, other)]
+    form = {"experiment": [experiment, other], "workspace": workspace_id}
+    asked = page.post("/experiments/delete", form)
+    assert (asked.status_code, "2 frozen copies that links show" in asked.text) == (200, True)
+    assert api.request("GET", f"/experiments/{experiment}").status_code == 200
+    assert page.post("/experiments/delete", {**form, "copies": "keep"}).status_code == 303
+    assert api.request("GET", f"/experiments/{experiment}").status_code == 404
+    address = f"/experiment/{target_of(links[0])}/links"
+    assert "which was kept when its experiment was deleted" in page.get(address).text
+    assert page.post(f"{address}/revoke", {"link_id": links[0]["id"]}).status_code == 303
+    place = {"experiment_id": target_of(links[1]), "link_id": links[1]["id"]}
+    assert page.post(f"/workspace/{workspace_id}/link/revoke", place).status_code == 303
+    for link in links:
+        answer = reader_of(client, link).request("GET", f"/experiments/{target_of(link)}/runs")
+        assert answer.status_code == 401
+
+
+def test_page_asks_for_copies(client, api, experiment, database, workspace_id):
     page = new_reader(client, database, new_member(database, workspace_id))
     about = f"/experiment/{experiment}/about"
     assert "frozen cop" not in page.get(about).text
     make_link(api, experiment, frozen=True)
-    assert "with 1 frozen copy that links show." in page.get(about).text
-    make_link(api, experiment, frozen=True)
-    assert "with 2 frozen copies that links show." in page.get(about).text
+    assert "1 frozen copy that a link shows" in page.get(about).text
+    link = make_link(api, experiment, frozen=True)
+    assert "2 frozen copies that links show" in page.get(about).text
+    assert page.post(f"/experiment/{experiment}/delete", {"copies": "keep"}).status_code == 303
+    assert reader_of(client, link).get(target_of(link), "runs")["runs"]
 
 
 def end(database, workspace_id, link):
@@ -303,6 +421,7 @@ def test_copies_are_made_in_chunks(client, api, experiment, monkeypatch):
 def test_every_column_is_copied(database):
     """A column that a migration adds must be copied, or be one of those that are not."""
     own = {"experiment_id", "snapshot_of", "visibility", "request_key", "number", "is_listed"}
+    own |= {"is_published"}
     own |= {"deleted_at", "erase_at", "points", "bytes", "listed_bytes"}
     own |= {"last_start_time"}  # a copy has no attempts
     own |= {"summary"}  # empty: unknown
@@ -334,7 +453,8 @@ def test_every_view_has_columns_of_its_table(database):
             for schema in ("link_views", "public")
         )
     names = {table for table, _ in views}
-    columns = ("request_key", "snapshot_of", "is_listed", "name_key", "listed_bytes")
+    columns = ("request_key", "snapshot_of", "is_listed", "is_published", "name_key")
+    columns += ("listed_bytes",)
     unseen = {("experiments", column) for column in columns}
     unseen |= {("blobs", "condemned_by")}  # readers hold nothing
     unseen |= {("runs", "tags")}  # of members

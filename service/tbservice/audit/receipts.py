@@ -85,6 +85,15 @@ def record_erased(db: Connection, workspace_id: WorkspaceId, experiment_id: str)
         record(db, act, workspace_id, experiment_id, **details)
 
 
+def count_kept_copies(db: Connection, workspace_id: WorkspaceId, experiment_id: str) -> int:
+    """Return how many frozen copies of an experiment were kept when it was deleted last."""
+    if not audit_records.exist(db):
+        return 0
+    wanted = AuditFilter(Act.EXPERIMENT_DELETE, object_id=experiment_id)
+    last = audit_records.list_page(db, workspace_id, wanted, None, 1)
+    return json.loads(last[0].details).get("frozen_copies_kept", 0) if last else 0
+
+
 def _waits(db: Connection, workspace_id: WorkspaceId) -> bool:
     """Return whether something was erased of which a sweep may have left objects."""
     if not audit_records.exist(db):

@@ -43,7 +43,6 @@ _Identity = TokenIdentity | SessionIdentity
 
 _NO_WORKSPACE = "there is no such workspace, or it is not yours"
 
-
 _RIGHTS: Final = {
     Scope.READ: "read its experiments",
     Scope.APPEND: "upload to it",
@@ -188,15 +187,19 @@ def grant_append(db: Connection, experiment_id: str, secret: str | None) -> Appe
     )
 
 
-def grant_admin(db: Connection, experiment_id: str, secret: str | None) -> AdminGrant:
+def grant_admin(
+    db: Connection, experiment_id: str, secret: str | None, *, allows_kept_copy: bool = False
+) -> AdminGrant:
     """Return the right to rename, share and delete an experiment.
 
-    Raises Unauthenticated, NotFound or Forbidden.
+    Raises Unauthenticated, NotFound or Forbidden: for a frozen copy, unless a kept one is allowed.
     """
-    identity = _authorize(db, experiment_id, secret, Scope.ADMIN)
-    return AdminGrant(
-        _workspace_of(identity), ExperimentId(experiment_id), user_id=identity.user_id
-    )
+    owner, found = _look_up(db, experiment_id, secret)
+    identity = _require_identity(db, secret, found)
+    _check_scope(experiment_id, owner, identity, Scope.ADMIN, allows_kept_copy=allows_kept_copy)
+    is_copy = owner is not None and owner.snapshot_of is not None
+    place = _workspace_of(identity), ExperimentId(experiment_id)
+    return AdminGrant(*place, user_id=identity.user_id, is_kept_copy=is_copy)
 
 
 def grant_katib(db: Connection, secret: str | None) -> KatibGrant:
@@ -429,7 +432,12 @@ def _is_passed_on(identity: _Identity) -> bool:
 
 
 def _check_scope(
-    experiment_id: str, owner: ExperimentOwner | None, identity: _Identity, scope: Scope
+    experiment_id: str,
+    owner: ExperimentOwner | None,
+    identity: _Identity,
+    scope: Scope,
+    *,
+    allows_kept_copy: bool = False,
 ) -> _Identity:
     has_experiment = identity.experiment_id in {None, experiment_id}
     # One answer for all three, so that nobody can find out which experiments exist.
@@ -440,7 +448,8 @@ def _check_scope(
     ):
         raise owner.suspension.as_error()
     _require_scope(identity, scope)
-    if owner.is_snapshot and scope is not Scope.READ:
+    is_kept = allows_kept_copy and owner.snapshot_of == experiment_id
+    if owner.snapshot_of is not None and scope is not Scope.READ and not is_kept:
         raise Forbidden("this is the frozen copy of a share link: it can only be read")
     _count(identity, scope, experiment_id)
     return identity

@@ -11,11 +11,13 @@ from datetime import timedelta
 from sqlalchemy import Connection
 
 from tbservice.audit.acts import Act
+from tbservice.audit.receipts import count_kept_copies
 from tbservice.audit.recording import Detail, record
 from tbservice.auth import secrets
 from tbservice.auth.deletion import lock_due
 from tbservice.auth.tables import deletions
 from tbservice.errors import NotFound
+from tbservice.experiments import snapshots
 from tbservice.experiments.lifecycle import NOT_FOUND, index_words
 from tbservice.experiments.listing import Page
 from tbservice.experiments.tables import (
@@ -34,18 +36,24 @@ from tbservice.types.quotas import EXPERIMENT
 from tbservice.types.suspensions import Suspendable
 
 
-def delete_experiment(db: Connection, grant: AdminGrant, *, is_final: bool = False) -> None:
+def delete_experiment(
+    db: Connection, grant: AdminGrant, *, is_final: bool = False, keeps_copies: bool = False
+) -> None:
     """Hide the experiment and its snapshots from everybody, at once.
 
     They are erased after `RESTORABLE`; with `is_final` as soon as possible, and
-    cannot be restored. An ingest in progress fails at its last statement and rolls back. Raises
-    NotFound if the experiment was deleted before.
+    cannot be restored. With `keeps_copies`, its snapshots stay, each until its link ends, also if
+    the experiment is restored. An ingest in progress fails at its last statement and rolls back.
+    Raises NotFound if the experiment was deleted before, and as `keep_copies`.
     """
+    kept_copies = snapshots.keep_copies(db, grant) if keeps_copies else 0
+    copies = snapshots.count_copies(db, grant)
     kept = timedelta() if is_final else RESTORABLE
     hidden = experiment_deletion.hide(db, grant.experiment_id, kept)
     if hidden is None:
         raise NotFound(NOT_FOUND)
-    _record(db, Act.EXPERIMENT_DELETE, grant.workspace_id, hidden, is_final=is_final)
+    counts = {"frozen_copies": copies, "frozen_copies_kept": kept_copies}
+    _record(db, Act.EXPERIMENT_DELETE, grant.workspace_id, hidden, is_final=is_final, **counts)
 
 
 def expire_experiment(
@@ -75,6 +83,7 @@ class ErasureTally:
     stay then. None if another process has begun it: it may have removed some.
     """
 
+    frozen_copies: int | None = None
     rows: int | None = None
     objects: int | None = None
     object_bytes: int | None = None
@@ -100,8 +109,9 @@ def begin_erasure(
     experiment_deletion.hide(db, experiment_id, timedelta())
     if not is_first:
         return ErasureTally()
+    copies = len(experiment_deletion.list_snapshots(db, experiment_id))
     digests = object_references.list_digests_of_experiment(db, experiment_id)
-    return ErasureTally(0, len(digests), blobs.measure(db, workspace_id, digests))
+    return ErasureTally(copies, 0, len(digests), blobs.measure(db, workspace_id, digests))
 
 
 def erase_some(
@@ -132,6 +142,7 @@ def erase_some(
             deleted_at=erased.deleted_at.isoformat() if erased.deleted_at else None,
             points=erased.points,
             bytes=erased.bytes,
+            frozen_copies_kept=count_kept_copies(db, workspace_id, experiment_id),
             **asdict(erasure),
         )
     return True
@@ -190,7 +201,7 @@ def erase_person(db: Connection, user_id: UserId, rows: int) -> None:
 
 
 def _record(
-    db: Connection, act: Act, workspace_id: WorkspaceId, hidden: Experiment, **details: bool
+    db: Connection, act: Act, workspace_id: WorkspaceId, hidden: Experiment, **details: Detail
 ) -> None:
     """Record that an experiment was hidden, and let searches find it no longer."""
     experiment_words.replace(db, workspace_id, hidden.number, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -16,7 +17,7 @@ from tbservice.auth.tokens import check_end, check_room, delete_ended
 from tbservice.db import link_views
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiments import snapshots
-from tbservice.experiments.lifecycle import find_own
+from tbservice.experiments.lifecycle import NOT_FOUND, find_own
 from tbservice.experiments.metadata import check_text
 from tbservice.experiments.tables import experiments, share_links
 from tbservice.experiments.tables.share_links import PlacedLink, ShareLink
@@ -65,6 +66,11 @@ def begin_link(door: Door, grant: AdminGrant, *, is_frozen: bool) -> Iterator[Po
         with door.database.transaction(grant) as db:
             find_own(db, grant)
         yield writer
+    # Nobody has the link yet: so nobody has read by it what was deleted while it was copied.
+    with door.database.transaction(grant) as db:
+        is_late = snapshots.delete_late(db, grant.experiment_id)
+    if is_late:
+        raise NotFound(NOT_FOUND)
 
 
 def create_link(
@@ -153,7 +159,7 @@ def list_links(
     """
     before = decode_page_token(after) if after else None
     rows = share_links.list_page(db, grant.experiment_id, before, limit + 1)
-    return cut_page(rows, limit, _page_token)
+    return cut_page([_of(grant, link) for link in rows], limit, _page_token)
 
 
 def list_workspace_links(
@@ -181,7 +187,7 @@ def rename_link(db: Connection, grant: AdminGrant, token_id: str, label: str) ->
     if link is None:
         raise NotFound(_NOT_FOUND)
     _record_link(db, Act.LINK_RENAME, grant, link)
-    return link
+    return _of(grant, link)
 
 
 def revoke_link(db: Connection, grant: AdminGrant, token_id: str) -> None:
@@ -193,8 +199,13 @@ def revoke_link(db: Connection, grant: AdminGrant, token_id: str) -> None:
     if link is None:
         raise NotFound(_NOT_FOUND)
     _record_link(db, Act.LINK_REVOKE, grant, link)
-    if link.is_frozen:
+    if _of(grant, link).is_frozen:
         snapshots.delete_snapshot(db, link.target)
+
+
+def _of(grant: AdminGrant, link: ShareLink) -> ShareLink:
+    """Return a link of the grant's experiment; of a kept copy, all are frozen."""
+    return replace(link, is_frozen=True) if grant.is_kept_copy else link
 
 
 def _record_link(db: Connection, act: Act, grant: AdminGrant, link: ShareLink) -> None:

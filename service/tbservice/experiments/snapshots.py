@@ -15,16 +15,23 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
+from tbservice.auth.tables import suspensions
 from tbservice.errors import Conflict, NotFound, TooLarge
 from tbservice.experiments.tables import experiment_deletion, snapshots
 from tbservice.grouping import group_by_weight
 from tbservice.ingest.door import PointWriter
 from tbservice.types.grants import AdminGrant
 from tbservice.types.identifiers import ExperimentId
+from tbservice.types.suspensions import Suspendable, subject_of
 from tbwire.points import DataClass
 
 FROZEN_LINKS_ITEMS_MAX: Final = 20
 """Frozen links (items) of an experiment: each is a copy of what it shows."""
+
+KEPT_COPIES_ITEMS_MAX: Final = 1_000
+"""Frozen copies (items) of a workspace that have outlasted their experiments; several deletions at
+once may keep a few more.
+"""
 
 SNAPSHOT_POINTS_MAX: Final = 100_000_000
 """Points of an experiment, or of a slice of it, that a frozen link may copy."""
@@ -76,8 +83,38 @@ def create_snapshot(
 
 
 def count_copies(db: Connection, grant: AdminGrant) -> int:
-    """Return how many frozen copies an experiment has, which are deleted with it."""
+    """Return how many frozen copies an experiment has, which are deleted with it, or kept."""
     return snapshots.count(db, grant.experiment_id)
+
+
+def keep_copies(db: Connection, grant: AdminGrant) -> int:
+    """Let the frozen copies of an experiment outlast it, each until its link ends; return how many.
+
+    Raises Conflict while one is being made, which would not be among them, if the sharing of the
+    experiment is suspended, which would no longer hold for them, and if the workspace would have
+    more than `KEPT_COPIES_ITEMS_MAX`.
+    """
+    source = grant.experiment_id
+    if not snapshots.try_lock(db, source):
+        raise Conflict("a frozen link of this experiment is being made: try again after it")
+    if suspensions.find_broadest(db, [subject_of(Suspendable.EXPERIMENT, source)]) is not None:
+        raise Conflict(
+            "the sharing of this experiment is suspended: its frozen copies can only be deleted "
+            "with it"
+        )
+    delete_unused(db, source)
+    kept = snapshots.keep(db, source)
+    if kept and snapshots.count_kept(db, grant.workspace_id) > KEPT_COPIES_ITEMS_MAX:
+        raise Conflict(
+            f"a workspace keeps at most {KEPT_COPIES_ITEMS_MAX:,} frozen copies of deleted "
+            "experiments (kept_copies_items_max): revoke the links of some first"
+        )
+    return kept
+
+
+def delete_late(db: Connection, source: ExperimentId) -> bool:
+    """Delete the copies that were committed after the deletion of their source; was there one?"""
+    return experiment_deletion.hide_late_snapshots(db, source)
 
 
 def delete_snapshot(db: Connection, snapshot: ExperimentId) -> None:

@@ -16,9 +16,9 @@ from tbservice.audit.recording import clean
 from tbservice.audit.tables import audit_records
 from tbservice.auth import deletion
 from tbservice.auth.tables import deletions, users, workspaces
-from tbservice.backup.tables.backup_snapshot import Erasure, to_text
+from tbservice.backup.tables.backup_snapshot import KEPT, Erasure, to_text
 from tbservice.db.database import Database, set_local
-from tbservice.errors import CommandFailed, NotFound
+from tbservice.errors import CommandFailed, Conflict, NotFound
 from tbservice.experiments import run_deletion
 from tbservice.experiments.deletion import delete_experiment, restore_experiment
 from tbservice.experiments.tables.person_rows import ERASED_NAME
@@ -75,7 +75,10 @@ def _erase_experiment(db: Connection, erased: Erasure) -> bool:
         restore_experiment(db, WorkspaceGrant(workspace_id), erased.object_id)
     with suppress(NotFound):
         grant = AdminGrant(workspace_id, ExperimentId(erased.object_id))
-        delete_experiment(db, grant, is_final=True)
+        try:
+            delete_experiment(db, grant, is_final=True, keeps_copies=erased.names == KEPT)
+        except Conflict:  # its sharing was suspended before the backup
+            delete_experiment(db, grant, is_final=True)
         return True
     return False
 

@@ -109,7 +109,13 @@ class AppendGrant(ExperimentGrant):
 
 @dataclass(frozen=True, slots=True)
 class AdminGrant(ExperimentGrant):
-    """May rename, delete and share the experiment."""
+    """May rename, delete and share the experiment.
+
+    `is_kept_copy`: of a frozen copy that has outlasted its source, its link may be renamed or
+    revoked, and nothing else.
+    """
+
+    is_kept_copy: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

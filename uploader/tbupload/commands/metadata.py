@@ -67,9 +67,15 @@ def delete(options: argparse.Namespace) -> int:
         _say_what_is_meant(client, options.experiment, experiment_id)
     if options.run:
         return _delete_runs(options, client, experiment_id)
-    if not options.yes and not _is_confirmed(client, experiment_id):
-        return EXIT_FAILED
-    client.delete_experiment(experiment_id, is_final=options.permanently)
+    keeps_links = options.keep_frozen_links
+    if not options.yes:
+        if not _is_confirmed(client, experiment_id):
+            return EXIT_FAILED
+        if keeps_links is None:
+            keeps_links = _is_keeping_links(client, experiment_id)
+    client.delete_experiment(
+        experiment_id, is_final=options.permanently, keeps_frozen_links=bool(keeps_links)
+    )
     if options.json:
         print_json({"event": "deleted", "experiment_id": experiment_id})
         return 0
@@ -140,10 +146,19 @@ def _say_what_is_meant(client: Client, text: str, experiment_id: str) -> None:
 
 def _is_confirmed(client: Client, experiment_id: str) -> bool:
     name = client.get_experiment(experiment_id)["name"]
-    copies = client.count_frozen_links(experiment_id)
-    more = f", with {counted(copies, 'frozen link')} to it" if copies else ""
     print_message(
-        f"Delete experiment {experiment_id} ({name or 'unnamed'}) and all its data{more}? [y/N] ",
+        f"Delete experiment {experiment_id} ({name or 'unnamed'}) and all its data? [y/N] ", end=""
+    )
+    return _is_yes()
+
+
+def _is_keeping_links(client: Client, experiment_id: str) -> bool:
+    """Ask whether the frozen links of an experiment stay, if it has any."""
+    copies = client.count_frozen_links(experiment_id)
+    if not copies:
+        return False
+    print_message(
+        f"It has {counted(copies, 'frozen link')}, each with a copy of its data. Keep them? [y/N] ",
         end="",
     )
     return is_yes()

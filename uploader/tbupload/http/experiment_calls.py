@@ -129,13 +129,20 @@ class ExperimentCalls(JsonCalls):
         """Change the given ones of name, tags and so on; return all fields."""
         return self._json("PATCH", experiment_path(experiment_id), fields).json(EXPERIMENT)
 
-    def delete_experiment(self, experiment_id: str, *, is_final: bool = False) -> None:
-        """Delete an experiment with all its data; with `is_final` it cannot be restored."""
-        query = "?final=true" if is_final else ""
+    def delete_experiment(
+        self, experiment_id: str, *, is_final: bool = False, keeps_frozen_links: bool = False
+    ) -> None:
+        """Delete an experiment with all its data; with `is_final` it cannot be restored.
+
+        With `keeps_frozen_links`, the copies that these show stay.
+        """
+        options = {"final": is_final, "keep_frozen_links": keeps_frozen_links}
+        chosen = "&".join(f"{name}=true" for name, is_chosen in options.items() if is_chosen)
+        query = f"?{chosen}" if chosen else ""
         self._transport.request("DELETE", f"{experiment_path(experiment_id)}{query}")
 
     def count_frozen_links(self, experiment_id: str) -> int:
-        """Return the number of links that show a frozen copy, which is deleted with it."""
+        """Return the number of links that show a frozen copy of it."""
         links = ShareLinks(self._transport, experiment_id).list()
         return sum(link["frozen"] and link["revoked_at"] is None for link in links)
 

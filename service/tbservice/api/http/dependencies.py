@@ -188,6 +188,12 @@ def _grant_admin(
     return grants.grant_admin(db, experiment_id, secret)
 
 
+def _grant_links(
+    db: Connection, secret: str | None, experiment_id: str, _request: Request
+) -> AdminGrant:
+    return grants.grant_admin(db, experiment_id, secret, allows_kept_copy=True)
+
+
 def _grant_workspace(scope: Scope) -> _Needs:
     return _Needs(lambda db, secret: grants.grant_workspace(db, secret, scope))
 
@@ -217,3 +223,4 @@ MayRead = Annotated[ReadGrant, Depends(_NeedsOfExperiment(_grant_read))]
 MayReadByToken = Annotated[ReadGrant, Depends(_NeedsOfExperiment(_grant_read_by_token))]
 MayAppend = Annotated[AppendGrant, Depends(_NeedsOfExperiment(_grant_append))]
 MayAdminister = Annotated[AdminGrant, Depends(_NeedsOfExperiment(_grant_admin))]
+MayEndLinks = Annotated[AdminGrant, Depends(_NeedsOfExperiment(_grant_links))]

@@ -28,15 +28,16 @@ from tbservice.types.suspensions import Suspendable, Suspension
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOwner:
-    """The workspace that owns an experiment, its visibility, and whether it is a frozen copy.
+    """The workspace that owns an experiment, its visibility, and of a frozen copy its source.
 
+    A copy that has outlasted its source is its own.
     `version` and `updated_at` change with the experiment. `suspension` is that of the workspace, or
     else of what shares the experiment.
     """
 
     workspace_id: WorkspaceId
     visibility: Visibility
-    is_snapshot: bool
+    snapshot_of: ExperimentId | None
     version: int
     updated_at: datetime
     suspension: Suspension | None
@@ -89,7 +90,7 @@ class SessionIdentity:
 
 
 _OWNER_COLUMNS: Final = """
-    e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, e.version, e.updated_at
+    e.workspace_id, e.visibility, e.snapshot_of, e.version, e.updated_at
 """
 _OWNER_SUBJECTS: Final = (
     "'workspace/' || e.workspace_id",
@@ -303,14 +304,14 @@ def find_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> Rol
 
 def _owner(row: Sequence[Any], suspensions: Sequence[str] | None) -> ExperimentOwner | None:
     """Return the owner of a row that begins with `_OWNER_COLUMNS`, unless it is deleted."""
-    workspace_id, visibility, is_snapshot, version, updated_at = row[:_OWNER_COLUMNS_COUNT]
+    workspace_id, visibility, snapshot_of, version, updated_at = row[:_OWNER_COLUMNS_COUNT]
     suspension = Suspension.find(suspensions or (), _OWNER_KINDS, workspace_id)
     if workspace_id is None or (suspension is not None and suspension.is_deletion):
         return None
     return ExperimentOwner(
         WorkspaceId(workspace_id),
         Visibility(visibility),
-        is_snapshot,
+        snapshot_of,
         version,
         updated_at,
         suspension,

@@ -30,14 +30,18 @@ _COUNTS: Final = {
 }
 """Statements that count rows in the dumped state, and again after a restore."""
 
+KEPT: Final = "kept"
+"""Names of an erased experiment whose frozen copies were kept when it was deleted."""
+
 
 class Erasure(NamedTuple):
     """Something that was erased, or a run or series of an experiment that was deleted.
 
     `kind` is experiment, workspace, person, run or series; or allow, of a run that may be uploaded
     again. `created_at` is that of a workspace, since a restored database gives its number to
-    another one; else "". `names` is a JSON list of the run and the tag, as the audit log has them,
-    else "". Times are in ISO 8601, UTC. `workspace_id` is 0 for a person.
+    another one; else "". `names` is a JSON list of the run and the tag, as the audit log has them;
+    `KEPT` for an experiment whose frozen copies were kept; else "". Times are in ISO 8601, UTC.
+    `workspace_id` is 0 for a person.
     """
 
     erased_at: str
@@ -180,8 +184,11 @@ class BackupSession:
 
 
 def _list_names(details: str) -> str:
-    """Return run and tag of a record's details as a JSON list; "" if it has none."""
-    names = [each for key, each in json.loads(details).items() if key in ("run", "tag")]
+    """Return the `names` of an erasure, from its record's details."""
+    recorded = json.loads(details)
+    if recorded.get("frozen_copies_kept"):
+        return KEPT
+    names = [each for key, each in recorded.items() if key in ("run", "tag")]
     return json.dumps(names) if names else ""
 
 

@@ -70,6 +70,28 @@ def hide(db: Connection, experiment_id: ExperimentId, kept: timedelta) -> Experi
     return next((each for each in hidden if each.experiment_id == experiment_id), None)
 
 
+def hide_late_snapshots(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Hide the snapshots that a deleted experiment still has, to be erased soon; was there one?
+
+    They were committed after its deletion. Waits for who deletes or restores it.
+    """
+    source = text("SELECT deleted_at FROM experiments WHERE experiment_id = :id FOR SHARE")
+    late = text("""
+        UPDATE experiments SET deleted_at = now(), updated_at = now(), erase_at = now()
+        WHERE snapshot_of = :id AND deleted_at IS NULL
+        RETURNING workspace_id, experiment_id
+    """)
+    with _shown(db):
+        row = db.execute(source, {"id": experiment_id}).one_or_none()
+        if row is not None and row.deleted_at is None:
+            return False
+        rows = db.execute(late, {"id": experiment_id}).all()
+    if usage_counters.exist(db):
+        for each in rows:
+            usage_counters.release(db, each.workspace_id, each.experiment_id)
+    return bool(rows)
+
+
 def restore(
     db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId
 ) -> Experiment | None:
@@ -217,19 +239,27 @@ def list_snapshots(db: Connection, experiment_id: ExperimentId) -> list[Experime
     """Return the snapshots of a deleted experiment, which are deleted too."""
     with _shown(db):
         rows = db.execute(
-            text("SELECT experiment_id FROM experiments WHERE snapshot_of = :id"),
+            text("""
+                SELECT experiment_id FROM experiments
+                WHERE snapshot_of = :id AND experiment_id <> :id
+            """),
             {"id": experiment_id},
         )
         return [ExperimentId(row.experiment_id) for row in rows]
 
 
 def list_of_workspace(db: Connection, workspace_id: WorkspaceId, limit: int) -> list[ExperimentId]:
-    """Return at most `limit` experiments of a workspace, deleted or not, without snapshots."""
+    """Return at most `limit` experiments of a workspace, deleted or not.
+
+    Without snapshots, but those that have outlasted their source.
+    """
     with _shown(db):
         rows = db.execute(
             text("""
                 SELECT experiment_id FROM experiments
-                WHERE workspace_id = :workspace_id AND snapshot_of IS NULL LIMIT :limit
+                WHERE workspace_id = :workspace_id
+                    AND (snapshot_of IS NULL OR snapshot_of = experiment_id)
+                LIMIT :limit
             """),
             {"workspace_id": workspace_id, "limit": limit},
         )
@@ -259,7 +289,7 @@ def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> in
 def forget(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
     """Delete the row of a deleted experiment whose others are gone; return what it was.
 
-    None if it is a snapshot, or gone.
+    None if it is a snapshot whose source is there, or gone.
     """
     if usage_counters.exist(db):
         _release(db, experiment_id)
@@ -269,7 +299,8 @@ def forget(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
         row = db.execute(
             text(f"""
                 DELETE FROM experiments WHERE experiment_id = :id AND deleted_at IS NOT NULL
-                RETURNING {COLUMNS}, snapshot_of IS NOT NULL AS is_snapshot
+                RETURNING {COLUMNS},
+                    coalesce(snapshot_of <> experiment_id, false) AS is_snapshot
             """),  # noqa: S608 - a constant above
             {"id": experiment_id},
         ).one_or_none()

@@ -142,6 +142,21 @@ def count(db: Connection, source: ExperimentId) -> int:
     return int(db.execute(statement, {"source": source}).scalar_one())
 
 
+def keep(db: Connection, source: ExperimentId) -> int:
+    """Make each copy of an experiment its own source, so that it outlasts it; return how many."""
+    statement = text("UPDATE experiments SET snapshot_of = experiment_id WHERE snapshot_of = :id")
+    return db.execute(statement, {"id": source}).rowcount
+
+
+def count_kept(db: Connection, workspace_id: WorkspaceId) -> int:
+    """Return how many copies of a workspace are their own source."""
+    statement = text("""
+        SELECT count(*) FROM experiments
+        WHERE workspace_id = :id AND snapshot_of IS NOT NULL AND snapshot_of = experiment_id
+    """)
+    return int(db.execute(statement, {"id": workspace_id}).scalar_one())
+
+
 def list_unused(db: Connection, source: ExperimentId, limit: int) -> list[ExperimentId]:
     """Return at most `limit` copies of an experiment that no valid link opens any more."""
     statement = text("""

@@ -79,7 +79,8 @@ def list_largest(db: Connection, workspace_id: WorkspaceId, limit: int) -> list[
         rows = db.execute(
             text(f"""
                 WITH e AS MATERIALIZED ({_rows(db)})
-                SELECT shown AS experiment_id, max(name) FILTER (WHERE NOT is_copy) AS name,
+                SELECT shown AS experiment_id,
+                    coalesce(max(name) FILTER (WHERE NOT is_copy), max(name)) AS name,
                     bool_or(is_deleted) AS is_deleted,
                     count(*) FILTER (WHERE is_copy) AS frozen_copies, {_SUMS}
                 FROM e GROUP BY shown

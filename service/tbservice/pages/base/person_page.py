@@ -39,15 +39,19 @@ class PersonPage:
         with self.database.without_transaction() as db:
             return grants.grant_workspace(db, self.session.secret, scope, workspace_id)
 
-    def grant_admin(self, experiment_id: str) -> AdminGrant:
+    def grant_admin(self, experiment_id: str, *, allows_kept_copy: bool = False) -> AdminGrant:
         """Return the right to change an experiment. Raises NotFound and Forbidden."""
         with self.database.without_transaction() as db:
-            return grants.grant_admin(db, experiment_id, self.session.secret)
+            return grants.grant_admin(
+                db, experiment_id, self.session.secret, allows_kept_copy=allows_kept_copy
+            )
 
     @contextmanager
-    def admin_transaction(self, experiment_id: str) -> Iterator[tuple[Connection, AdminGrant]]:
+    def admin_transaction(
+        self, experiment_id: str, *, allows_kept_copy: bool = False
+    ) -> Iterator[tuple[Connection, AdminGrant]]:
         """Open a transaction with the right to change an experiment. Raises as `grant_admin`."""
-        grant = self.grant_admin(experiment_id)
+        grant = self.grant_admin(experiment_id, allows_kept_copy=allows_kept_copy)
         with self.database.transaction(grant) as db:
             yield db, grant
 

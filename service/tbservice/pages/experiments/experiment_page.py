@@ -68,10 +68,10 @@ def edit(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response
 
 
 @router.post("/delete")
-def delete(page: SignedInPage, experiment_id: str, _form: SignedInForm) -> Response:
+def delete(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Delete the experiment; the list that follows offers to undo it."""
     with page.admin_transaction(experiment_id) as (db, grant):
-        deletion.delete_experiment(db, grant)
+        deletion.delete_experiment(db, grant, keeps_copies=form.text("copies") == "keep")
     return redirect("/", workspace=str(grant.workspace_id), deleted=experiment_id)
 
 

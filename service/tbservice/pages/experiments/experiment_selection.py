@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from tbservice import limits
 from tbservice.auth import grants, secrets
 from tbservice.errors import Conflict, Invalid, NotFound, ServiceError
-from tbservice.experiments import deletion, lifecycle
+from tbservice.experiments import deletion, lifecycle, snapshots
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.person_page import PersonPage, SignedInPage
@@ -58,18 +59,54 @@ def compare(page: SignedInPage, form: SignedInForm) -> Response:
 
 @router.post("/experiments/delete")
 def delete(page: SignedInPage, form: SignedInForm) -> Response:
-    """Delete the selected experiments. One that is not there any more is no error."""
+    """Delete the selected experiments. One that is not there any more is no error.
+
+    If they have frozen copies, it is asked first whether these stay.
+    """
     try:
         ids = read_ids(form)
         if not ids:
             raise Invalid("select the experiments to delete")
     except SHOWN_ERRORS as error:
         return show_again(page, form, error)
-    for experiment_id in ids:
-        with suppress(NotFound), page.admin_transaction(experiment_id) as (db, grant):
-            deletion.delete_experiment(db, grant)
+    choice = form.text("copies")
+    if not choice and (copies := _count_copies(page, ids)):
+        return _ask_for_copies(page, form, ids, copies)
+    try:
+        for experiment_id in ids:
+            with suppress(NotFound), page.admin_transaction(experiment_id) as (db, grant):
+                deletion.delete_experiment(db, grant, keeps_copies=choice == "keep")
+    except Conflict as error:
+        return _ask_for_copies(page, form, ids, _count_copies(page, ids), error)
     shown = {**read_list(form), "workspace": form.text("workspace"), "deleted": ",".join(ids)}
     return redirect("/", **shown)
+
+
+def _count_copies(page: PersonPage, ids: Sequence[ExperimentId]) -> int:
+    copies = 0
+    for experiment_id in ids:
+        with suppress(NotFound), page.admin_transaction(experiment_id) as (db, grant):
+            copies += snapshots.count_copies(db, grant)
+    return copies
+
+
+def _ask_for_copies(
+    page: PersonPage,
+    form: FormFields,
+    ids: Sequence[ExperimentId],
+    copies: int,
+    error: ServiceError | None = None,
+) -> Response:
+    workspace_id = form.text("workspace")
+    return page.render(
+        "experiments_delete.html",
+        error,
+        ids=ids,
+        copies=copies,
+        workspace_id=workspace_id,
+        list=form.text("list"),
+        back=urlencode({**read_list(form, is_page_kept=True), "workspace": workspace_id}),
+    )
 
 
 @router.post("/experiments/restore")

@@ -51,7 +51,7 @@ router = APIRouter(prefix="/experiment/{experiment_id}/links", include_in_schema
 @router.get("")
 def show_links(page: SignedInPage, experiment_id: str, after: str | None = None) -> Response:
     """Show the links of an experiment, the newest first, and the form for a new one."""
-    grant = page.grant_admin(experiment_id)
+    grant = page.grant_admin(experiment_id, allows_kept_copy=True)
     return _show(page, grant, after)
 
 
@@ -90,7 +90,7 @@ def create_link(
 @router.post("/rename")
 def rename_link(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Change the label of a link."""
-    grant = page.grant_admin(experiment_id)
+    grant = page.grant_admin(experiment_id, allows_kept_copy=True)
     try:
         with page.database.transaction(grant) as db:
             share_links.rename_link(db, grant, form.text("link_id"), form.text("label"))
@@ -102,7 +102,7 @@ def rename_link(page: SignedInPage, experiment_id: str, form: SignedInForm) -> R
 @router.post("/revoke")
 def revoke_link(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Revoke a link; the data of a frozen one are deleted."""
-    grant = page.grant_admin(experiment_id)
+    grant = page.grant_admin(experiment_id, allows_kept_copy=True)
     try:
         with page.database.transaction(grant) as db:
             share_links.revoke_link(db, grant, form.text("link_id"))
@@ -130,6 +130,7 @@ def links_context(
         if form is None
         else {name: form.text(name) for name in _EMPTY_FORM},
         "label_chars_max": limits.EXPERIMENT_NAME_CHARS_MAX,
+        "is_kept_copy": grant.is_kept_copy,
         "is_published": lifecycle.is_published(db, lifecycle.find_own(db, grant)),
     }
 

@@ -38,7 +38,8 @@ def revoke_link(page: OwnPage, form: SignedInForm) -> Response:
     """Revoke a link of one of the workspace's experiments; the data of a frozen one are deleted."""
     created_by = form.text("created_by")
     try:
-        with page.admin_transaction(form.text("experiment_id")) as (db, grant):
+        place = form.text("experiment_id")
+        with page.admin_transaction(place, allows_kept_copy=True) as (db, grant):
             share_links.revoke_link(db, grant, form.text("link_id"))
     except SHOWN_ERRORS as error:
         return _show(page, created_by, error=error)

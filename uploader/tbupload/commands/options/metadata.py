@@ -86,6 +86,12 @@ def add_delete_options(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="erase it as soon as possible: it cannot be restored",
     )
+    command.add_argument(
+        "--keep-frozen-links",
+        action=argparse.BooleanOptionalAction,
+        help="let its frozen links go on showing their copies, each until it ends; or delete them, "
+        "too (default: ask if there are any, and delete them with --yes)",
+    )
 
 
 def add_restore_options(command: argparse.ArgumentParser) -> None:

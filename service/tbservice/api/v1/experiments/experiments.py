@@ -174,13 +174,18 @@ def delete_experiment(
     final: Annotated[
         bool, Query(description="Erase it as soon as possible: it cannot be restored")
     ] = False,
+    keep_frozen_links: Annotated[
+        bool,
+        Query(description="Its frozen links go on showing their copies; else they are deleted"),
+    ] = False,
 ) -> None:
     """Delete an experiment with all its runs, points, upload cursors and tokens.
 
-    It is hidden at once, can be restored for seven days, and is then erased.
+    It is hidden at once, can be restored for seven days, and is then erased. Frozen copies that are
+    kept are each an experiment of its own from then on, which ends with its link.
     """
     with database.transaction(grant) as db:
-        deletion.delete_experiment(db, grant, is_final=final)
+        deletion.delete_experiment(db, grant, is_final=final, keeps_copies=keep_frozen_links)
 
 
 @router.post("/{experiment_id}/restore")

@@ -40,6 +40,12 @@ class ReceiptAnswer(BaseModel):
         description="Of an experiment: rows that were deleted, of its frozen copies, too; null if "
         "the service was started again meanwhile",
     )
+    frozen_copies: int | None = Field(
+        None, description="Of an experiment: frozen copies that were erased with it; null as `rows`"
+    )
+    frozen_copies_kept: int | None = Field(
+        None, description="Of an experiment: frozen copies that its links show on"
+    )
     object_bytes: int | None = Field(None, description="Their bytes; tensors are in both")
     erased_at: datetime = Field(description="When the tables had no row of it any more")
     objects_gone_at: datetime | None = Field(

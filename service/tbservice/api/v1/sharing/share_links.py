@@ -9,7 +9,13 @@ from fastapi import status
 from pydantic import BaseModel, Field, StrictBool
 
 from tbservice import limits
-from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesIngest, UsesSettings
+from tbservice.api.http.dependencies import (
+    MayAdminister,
+    MayEndLinks,
+    UsesDatabase,
+    UsesIngest,
+    UsesSettings,
+)
 from tbservice.api.http.request_models import After, FewFields, page_limit
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.token_models import EndTime, PersonAnswer
@@ -117,7 +123,7 @@ def create_link(
 
 @router.get("")
 def list_links(
-    grant: MayAdminister,
+    grant: MayEndLinks,
     database: UsesDatabase,
     after: After = None,
     limit: Annotated[int, page_limit("links")] = limits.PAGE_ITEMS_MAX,
@@ -134,7 +140,7 @@ def list_links(
 
 @router.patch("/{link_id}")
 def rename_link(
-    grant: MayAdminister, link_id: str, changes: LinkChanges, database: UsesDatabase
+    grant: MayEndLinks, link_id: str, changes: LinkChanges, database: UsesDatabase
 ) -> LinkAnswer:
     """Change the label of a share link."""
     with database.transaction(grant) as db:
@@ -143,7 +149,7 @@ def rename_link(
 
 
 @router.delete("/{link_id}", status_code=status.HTTP_204_NO_CONTENT)
-def revoke_link(grant: MayAdminister, link_id: str, database: UsesDatabase) -> None:
+def revoke_link(grant: MayEndLinks, link_id: str, database: UsesDatabase) -> None:
     """Revoke a share link, with immediate effect; the data of a frozen link are deleted.
 
     Live tails that use it end within 5 seconds, downloads at their next part.
