@@ -321,6 +321,7 @@ PAGE_ACTS = {
 
 PAGES_WITHOUT_ACT = {
     "/experiments/compare",  # redirects to the comparison
+    "/experiments/move",  # redirects to the page with the commands
     "/experiments/star",  # of the person alone, as saved searches
     "/experiments/searches",
     "/experiments/tag",  # what is written about an experiment

@@ -15,8 +15,9 @@ from markupsafe import escape
 from support.batches import scalars, segment, stream
 from support.page_forms import HTML, new_reader
 from support.people import new_member
-from support.servers import new_workspace
+from support.servers import make_workspace, new_workspace
 from support.uploading import wait_until
+from tbservice.auth.tables import members
 from tbservice.experiments import deletion
 from tbservice.experiments.bookmarks import SAVED_SEARCHES_ITEMS_MAX
 from tbservice.pages.base.markdown import render_markdown
@@ -101,6 +102,34 @@ def test_selection_is_compared_under_names(api, editor, viewer, stranger):
     )
     assert viewer.post("/experiments/compare", {"experiment": ids[:2]}).status_code == 303
     assert stranger.post("/experiments/compare", {"experiment": ids}).status_code == 404
+
+
+def test_move_page_shows_commands_for_chosen_workspace(
+    api, client, database, workspace_id, viewer, stranger
+):
+    person = new_member(database, workspace_id, Role.EDITOR)
+    editor = new_reader(client, database, person)
+    ids = [api.new_experiment(name=name) for name in (HOSTILE, "b")]
+    where = editor.post("/experiments/move", {"experiment": ids}).headers["location"]
+    assert "You may change experiments in no other workspace" in editor.get(where).text
+    assert "other-server" in editor.get(f"{where}&to=server").text
+
+    others = [make_workspace(database).workspace_id for _ in range(2)]
+    for other, role in zip(others, (Role.EDITOR, Role.VIEWER), strict=True):
+        with database.transaction(other) as db:
+            members.put(db, other, person.user_id, role)
+    page = editor.get(where).text  # the only one in which experiments may be changed
+    command = f"tbupload move {ids[0]} {ids[1]} --profile workspace-{workspace_id}"
+    assert f'value="{command} --to workspace-{others[0]}"' in page
+    assert HOSTILE not in page
+    assert f'value="{others[1]}"' not in page
+    assert "tbupload move" not in editor.get(f"{where}&to={others[1]}").text
+
+    assert viewer.get(where).status_code == 403
+    assert stranger.get(where).status_code == 404
+    assert editor.get("/experiments/move?experiment=x").headers["location"] == "/"
+    nothing = editor.post("/experiments/move", {"list": f"workspace={workspace_id}"})
+    assert "Select the experiments to move." in nothing.text
 
 
 @pytest.mark.parametrize(

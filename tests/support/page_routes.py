@@ -154,6 +154,8 @@ TABLE = [
     ("/experiment/EXPERIMENT/delete", {}, (SIGN_IN, 404, 403, 303, 404)),
     ("/experiments/deleted?workspace=ID", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/experiments/compare", {"experiment": "EXPERIMENT"}, (SIGN_IN, 422, 422, 422, 422)),
+    ("/experiments/move", {"experiment": "EXPERIMENT"}, (SIGN_IN, 303, 303, 303, 303)),
+    ("/experiments/move?experiment=EXPERIMENT", None, (SIGN_IN, 404, 403, 200, 200)),
     # Of several, those that are not there are left out; a stranger's look the same.
     ("/experiments/delete", {"experiment": "EXPERIMENT"}, (SIGN_IN, 303, 403, 303, 303)),
     (

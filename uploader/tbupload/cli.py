@@ -52,6 +52,7 @@ examples:
   tbupload open ID|NAME                       open an experiment's page in the browser
   tbupload tail ID                            print new points as they are committed
   tbupload share ID --expires 30d             print a link that opens it, valid for 30 days
+  tbupload move ID --to WORKSPACE             move an experiment, compared point by point
   tbupload login --server https://HOST        log in through a browser, on any machine
 
 The experiment's URL is printed at once. Run the same command again on this machine to resume an
@@ -81,6 +82,7 @@ _COMMANDS: Final = {
     "show": "show one experiment",
     "open": "open an experiment's page in the browser, and print its URL",
     "update-metadata": "change an experiment's name, tags, notes, properties or visibility",
+    "move": "move experiments to another workspace, or another server",
     "delete": "delete an experiment and all its data",
     "restore": "undo the deletion of an experiment",
     "share": "create a link that opens an experiment; list, rename and revoke links",
@@ -195,6 +197,8 @@ def _load(name: str) -> Command:  # noqa: C901, PLR0912 - a table of imports
         from tbupload.commands.open_page import open_page as command
     elif name == "update-metadata":
         from tbupload.commands.metadata import update_metadata as command
+    elif name == "move":
+        from tbupload.commands.move import move as command
     elif name == "delete":
         from tbupload.commands.metadata import delete as command
     elif name == "restore":
@@ -243,6 +247,8 @@ def _load_options(name: str) -> AddOptions:  # noqa: C901, PLR0912 - the same
         from tbupload.commands.options.experiments import add_open_options as add
     elif name == "update-metadata":
         from tbupload.commands.options.metadata import add_update_options as add
+    elif name == "move":
+        from tbupload.commands.options.move import add_options as add
     elif name == "delete":
         from tbupload.commands.options.metadata import add_delete_options as add
     elif name == "restore":

@@ -70,7 +70,7 @@ def _list_experiments(options: argparse.Namespace) -> Values:
 
     def find_values(action: argparse.Action, word: str) -> Iterator[Offer]:
         metavar = str(action.metavar)
-        if action.dest not in {"experiment", "words"} or "ID" not in metavar:
+        if action.dest not in {"experiment", "experiments", "words"} or "ID" not in metavar:
             return
         has_alarm = hasattr(signal, "SIGALRM")
         if has_alarm:

@@ -50,6 +50,7 @@ _SYNONYMS: Final = {
     "info": "show",
     "get": "show",
     "describe": "show",
+    "mv": "move",
     "rm": "delete",
     "remove": "delete",
     "undelete": "restore",

@@ -6,7 +6,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tbupload.http.api_schemas import BEGUN_LOGIN, LOGIN_STATE, ME, NEW_TOKEN, TOKENS
+from tbupload.http.api_schemas import BEGUN_LOGIN, LOGIN_STATE, ME, NEW_TOKEN, TOKENS, USAGE
 from tbupload.http.json_calls import JsonCalls
 from tbupload.http.response_schema import Json
 from tbupload.http.transport import Response
@@ -32,6 +32,12 @@ class AccountClient(JsonCalls):
     def get_me(self) -> Json:
         """Return whom the token acts for: {person, token, workspace, workspaces}."""
         return self._transport.request("GET", "/api/v1/me").json(ME)
+
+    def get_limits(self, workspace_id: int) -> Json:
+        """Return {used, limit, remaining} of what a workspace may store, by name."""
+        path = f"/api/v1/workspaces/{workspace_id}/usage"
+        limits: Json = self._transport.request("GET", path).json(USAGE)["limits"]
+        return limits
 
     def revoke_this_token(self) -> None:
         """Revoke the token that these requests are made with."""

@@ -86,6 +86,10 @@ UPLOADS: Final = record(
         )
     }
 )
+CONSOLE: Final = record(
+    {"lines": array(record({"text": string, "time": nullable(string)}, rest=plain))}
+)
+USAGE: Final = record({"limits": mapping(mapping(plain))}, rest=plain)
 LIMITS: Final = record({"limits": mapping(plain)})
 STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks each
 FIRST_STREAMS: Final = record(

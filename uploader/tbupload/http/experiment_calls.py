@@ -11,6 +11,7 @@ from typing import Any, Final
 from tbupload.errors import Refused
 from tbupload.http.api_schemas import (
     ATTEMPTS,
+    CONSOLE,
     DELETED,
     DELETED_RUNS,
     EXPERIMENT,
@@ -31,6 +32,9 @@ LONG_PAGE_ITEMS: Final = 201
 
 RUNS_PER_REQUEST_MAX: Final = 100
 """Runs in a request that deletes runs; the server accepts no more."""
+
+RUNS_TAGGED_MAX: Final = 1_000
+"""Runs in a request that tags runs; the server accepts no more."""
 
 QUERY_BYTES: Final = 8_000
 """Length of a query, about: a server takes 48 KiB, proxies before it less."""
@@ -230,6 +234,18 @@ class ExperimentCalls(JsonCalls):
         """Yield the recorded uploads of an experiment, newest first."""
         for page in self._get_pages(experiment_path(experiment_id, "uploads"), {}, UPLOADS):
             yield from page["uploads"]
+
+    def read_console(self, experiment_id: str, upload_id: str) -> list[Json]:
+        """Return the recorded lines of a console: {text, time, run, step}."""
+        path = experiment_path(experiment_id, "uploads", upload_id, "console")
+        lines: list[Json] = self._transport.request("GET", path).json(CONSOLE)["lines"]
+        return lines
+
+    def tag_runs(self, experiment_id: str, runs: Sequence[str], tags: Sequence[str]) -> None:
+        """Add tags to runs, which keep their others. Idempotent."""
+        for start in range(0, len(runs), RUNS_TAGGED_MAX):
+            fields = {"runs": runs[start : start + RUNS_TAGGED_MAX], "add": list(tags)}
+            self._json("PATCH", experiment_path(experiment_id, "runs"), fields)
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Create a token for one experiment from {scopes, label?, expires_at?}.
