@@ -149,7 +149,7 @@ def _is_confirmed(client: Client, experiment_id: str) -> bool:
     print_message(
         f"Delete experiment {experiment_id} ({name or 'unnamed'}) and all its data? [y/N] ", end=""
     )
-    return _is_yes()
+    return is_yes()
 
 
 def _is_keeping_links(client: Client, experiment_id: str) -> bool:

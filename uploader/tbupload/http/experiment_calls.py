@@ -172,14 +172,18 @@ class ExperimentCalls(JsonCalls):
         self._delete_named(experiment_path(experiment_id, "runs"), runs)
 
     def tag_runs(
-        self, experiment_id: str, runs: Sequence[str], add: Sequence[str], remove: Sequence[str]
+        self,
+        experiment_id: str,
+        runs: Sequence[str],
+        add: Sequence[str],
+        remove: Sequence[str] = (),
     ) -> None:
         """Add tags to runs, and remove some. Idempotent.
 
         Raises Refused (404) if one does not exist, (422) for what is no tag.
         """
-        for start in range(0, len(runs), RUNS_PER_REQUEST_MAX):
-            named = runs[start : start + RUNS_PER_REQUEST_MAX]
+        for start in range(0, len(runs), RUNS_TAGGED_MAX):
+            named = runs[start : start + RUNS_TAGGED_MAX]
             fields = {"runs": named, "add": add, "remove": remove}
             self._json("PATCH", experiment_path(experiment_id, "runs"), fields)
 
@@ -240,12 +244,6 @@ class ExperimentCalls(JsonCalls):
         path = experiment_path(experiment_id, "uploads", upload_id, "console")
         lines: list[Json] = self._transport.request("GET", path).json(CONSOLE)["lines"]
         return lines
-
-    def tag_runs(self, experiment_id: str, runs: Sequence[str], tags: Sequence[str]) -> None:
-        """Add tags to runs, which keep their others. Idempotent."""
-        for start in range(0, len(runs), RUNS_TAGGED_MAX):
-            fields = {"runs": runs[start : start + RUNS_TAGGED_MAX], "add": list(tags)}
-            self._json("PATCH", experiment_path(experiment_id, "runs"), fields)
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Create a token for one experiment from {scopes, label?, expires_at?}.
