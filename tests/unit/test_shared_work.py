@@ -9,13 +9,12 @@ import pytest
 
 from support.waiting import wait_until
 from tbservice.runs.shared_work import SharedWork
-
-NOBODY = threading.Condition()
+from tbservice.waits import Waits, count_in
 
 
 def test_shared_work_is_done_once_for_those_who_wait():
-    """Seven wait for the eighth, which waits for the first."""
-    work = SharedWork()
+    """Seven wait for the eighth, which waits for the first; all eight count as waiting."""
+    work, waits = SharedWork(), Waits()
     state, results = ["old"], []
     began, may_end = threading.Event(), threading.Event()
 
@@ -25,12 +24,16 @@ def test_shared_work_is_done_once_for_those_who_wait():
         assert may_end.wait(30)
         return results[-1]
 
+    def ask():
+        count_in(waits, "reader", lambda: None, lambda: None)
+        return work.run("page", read)
+
     with ThreadPoolExecutor(9) as threads:
         first = threads.submit(work.run, "page", read)
         assert began.wait(30)
         state[0] = "new"
-        later = [threads.submit(work.run, "page", read) for _ in range(8)]
-        wait_until(lambda: len(getattr(work._next.get("page"), "_condition", NOBODY)._waiters) == 7)
+        later = [threads.submit(ask) for _ in range(8)]
+        wait_until(lambda: waits.count == 8)
         assert work.run("other", lambda: "apart") == "apart"
         may_end.set()
         assert first.result() == "old"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
+from tbservice.waits import waiting
+
 _Key = TypeVar("_Key", bound=Hashable)
 _Result = TypeVar("_Result")
 
@@ -15,7 +17,8 @@ class SharedWork(Generic[_Key, _Result]):
     """Work of this worker's threads by key: one does it for all that asked before it began.
 
     Nobody gets a result of work that began before the call, so that no result is out of date. The
-    key names everything that a result depends on, besides the state that the work reads.
+    key names everything that a result depends on, besides the state that the work reads. Who waits
+    counts as waiting: a turn that computes nothing would keep others from beginning.
     """
 
     def __init__(self) -> None:
@@ -32,9 +35,11 @@ class SharedWork(Generic[_Key, _Result]):
                 shared = self._next[key] = Future()
             current = self._current.get(key)
         if not is_first:
-            return shared.result()
+            with waiting():
+                return shared.result()
         if current is not None:
-            wait([current])
+            with waiting():
+                wait([current])
         with self._lock:
             del self._next[key]
             self._current[key] = shared
