@@ -66,9 +66,8 @@ def read_fields(reader, experiment_id):
     return {name: fields[name] for name in FIELDS}
 
 
-def test_move_carries_all_and_deletes_last(
-    uploader, reader, other, target, logdir, moves, tmp_path
-):
+def test_move_carries_all_but_attempts(uploader, reader, other, target, logdir, moves, tmp_path):
+    """The log directory has a restarted run: nothing is deleted of what is nowhere else."""
     write_complete_logdir(logdir)
     texts = ("--name", "mövéd", "--description", "*d*", "--tag", "one", "--note", "seen")
     old_id = uploader.run("--logdir", logdir, "--one-shot", *texts).experiment_id
@@ -79,11 +78,14 @@ def test_move_carries_all_and_deletes_last(
     assert before["archived"]
     upload = reader.http.get(f"/api/v1/experiments/{old_id}/uploads").json()["uploads"][0]
 
-    planned = moves(old_id, "--dry-run")
+    assert reader.http.get(f"/api/v1/experiments/{old_id}/attempts").json()["runs"]
+    refused = moves(old_id)
+    assert (refused.code, "has earlier attempts of" in refused.err) == (1, True)
+    planned = moves(old_id, "--keep", "--dry-run")
     assert (planned.code, "mövéd" in planned.out) == (0, True)
     assert other.run("list", "--json", "--archived").out == ""
-    moved = moves(old_id)
-    assert (moved.code, "the old one is in the trash" in moved.err) == (0, True)
+    moved = moves(old_id, "--keep")
+    assert moved.code == 0
     assert not any((tmp_path / "work").iterdir())
 
     new_id = moved.experiment_id
@@ -96,9 +98,7 @@ def test_move_carries_all_and_deletes_last(
     where = f'experiment = "{new_id}" and tags = "best"'
     table = other.run("runs", "--where", where, "--columns", "run", "--json").out
     assert [json.loads(line)["run"] for line in table.splitlines()] == ["a", "a/b"]
-
-    assert uploader.run("show", old_id).code == 1
-    assert uploader.run("restore", old_id).code == 0
+    assert uploader.run("show", old_id).code == 0
 
 
 def test_move_without_room_loses_nothing_and_resumes(uploader, other, logdir, moves, allow_points):
@@ -122,6 +122,9 @@ def test_move_without_room_loses_nothing_and_resumes(uploader, other, logdir, mo
     assert other.run("list", "--json").out.count("\n") == 1
     compared = ("--logdir", logdir, "--experiment", moved.experiment_id, "--strict")
     assert other.run("verify", *compared).code == 0
+    assert "the old one is in the trash" in moved.err
+    assert uploader.run("show", old_id).code == 1
+    assert uploader.run("restore", old_id).code == 0
 
 
 def test_move_to_nowhere_and_of_running_is_refused(uploader, reader, other, logdir, moves):

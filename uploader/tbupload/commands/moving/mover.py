@@ -120,12 +120,22 @@ class Mover:
         return Moved(experiment_id, copy_id, copy["url"], len(stored.series), stored.points)
 
     def check(self, experiment_id: str) -> Json:
-        """Return the fields of an experiment that can be moved. Raises UploadError, ServerError."""
+        """Return the fields of an experiment that can be moved.
+
+        Raises UploadError if it is being uploaded to, or has what a copy would not; ServerError.
+        """
         experiment = self._source.client.get_experiment(experiment_id, has_details=True)
         if experiment.get("status") == "running":
             raise UploadError(
                 f"experiment {experiment_id} is being uploaded to: stop its uploader, or wait "
                 "until it has ended, and move it then"
+            )
+        restarted = [] if self._is_kept else self._source.client.list_attempts(experiment_id)
+        if restarted:
+            raise UploadError(
+                f"experiment {experiment_id} has earlier attempts of "
+                f"{counted(len(restarted), 'run')}, which would stay behind and be erased: copy it "
+                "with --keep, and delete the old one if they are not needed"
             )
         return experiment
 

@@ -19,10 +19,11 @@ An experiment is moved as a copy, through files on this machine: all points and 
 uploaded, and each series of the two is compared by its SHA-256. Name, description, tags, notes,
 properties, runs' tags, the records of its uploads and whether it is archived go with it. Only if
 all that is equal, the old one is put into the trash: `tbupload restore ID` takes it back for seven
-days. An experiment that is being uploaded to is not moved.
+days. An experiment that is being uploaded to is not moved, and one with earlier attempts of
+restarted runs only with --keep: a copy has none.
 
-The copy has another address and is private. Links, tokens, stars, former attempts and saved views
-stay with the old one. Run the same command again to resume a move that was interrupted.
+The copy has another address and is private. Links, tokens, stars and saved views stay with the old
+one. Run the same command again to resume a move that was interrupted.
 
 exit codes: 0 moved; 1 failed; 2 wrong usage; 75 server unavailable, or the other workspace has no
 room: run the same command again later, nothing is lost.
