@@ -5,6 +5,7 @@ reading the files.
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import urllib3
-from machine import cpu_seconds
+from machine import cpu_seconds, report
 
 from tbservice.local.embedded.ports import choose_ports
 
@@ -110,6 +111,46 @@ def wait_until_loaded(site: Site, tag: str, runs: int, last_step: int) -> float:
             return time.monotonic() - began
         assert time.monotonic() < began + LOAD_SECONDS_MAX, "TensorBoard has not loaded the logdir"
         time.sleep(2)
+
+
+def ask_in_turns(
+    rounds: int, asked: dict[str, tuple[Site, Callable[[Site], object]]]
+) -> dict[str, tuple[list[float], list[float]]]:
+    """Seconds and CPU seconds of each, asked one after the other in every round, the first of which
+    does not count.
+    """
+    spent: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in asked}
+    for number in range(rounds + 1):
+        for name, (site, ask) in asked.items():
+            cpu, began = site.cpu_seconds(), time.perf_counter()
+            ask(site)
+            seconds = time.perf_counter() - began
+            if number:
+                spent[name][0].append(seconds)
+                spent[name][1].append(site.cpu_seconds() - cpu)
+    return spent
+
+
+def tell_median(spent: tuple[list[float], list[float]]) -> str:
+    """Return the median of the seconds, in milliseconds."""
+    return f"{statistics.median(spent[0]) * 1000:.0f} ms"
+
+
+def report_ratio(
+    name: str,
+    ours: tuple[list[float], list[float]],
+    other: tuple[list[float], list[float]],
+    target: str = "",
+) -> None:
+    """Report ratios of the median times and of all CPU time, which says more when others load the
+    machine.
+    """
+    cpu = sum(ours[1]) / max(sum(other[1]), 1e-9)
+    report(
+        name,
+        f"{statistics.median(ours[0]) / statistics.median(other[0]):.2f} x",
+        f"{target} (CPU: {cpu:.2f} x)".strip(),
+    )
 
 
 def _is_up(site: Site) -> bool:

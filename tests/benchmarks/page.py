@@ -1,20 +1,28 @@
-"""The page: cards, listings and first paint against a local TensorBoard; memory of the worker."""
+"""The page: cards, listings and first paint against a local TensorBoard, also over a network; memory
+of the worker.
+"""
 
 from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
 import numpy as np
 import psutil
 from bench import Bench, say
-from local_tensorboard import Site, local_tensorboard, wait_until_loaded
+from local_tensorboard import (
+    Site,
+    ask_in_turns,
+    local_tensorboard,
+    report_ratio,
+    tell_median,
+    wait_until_loaded,
+)
 from logdirs import Size, tag_names, write_scalars
 from machine import cpu_seconds, report, report_memory
-from page_listings import measure_wide, site_of
+from page_listings import BYTES_A_SCALAR, measure_listing, measure_wide, site_of
 from playwright.sync_api import Browser, Page, sync_playwright
 from service import Service
 from storage import wait_for_merge
@@ -28,19 +36,30 @@ LONG = Size(100, 1, 1_000_000)
 SHOWN = 1_000
 BATCH_POINTS = 400_000
 TAG = tag_names(LOGDIR.tags)[-1]
-BYTES_A_SCALAR = 70
 PAGE_SECONDS_MAX = 300
 MEMORY_TARGET = "at most 400"
+NETWORK_NAME = "50 ms away, 10 Mbit/s"
+NETWORK = {
+    "offline": False,
+    "latency": 50,  # milliseconds from a request to the head of its answer
+    "downloadThroughput": 10e6 / 8,  # bytes a second
+    "uploadThroughput": 10e6 / 8,
+}
+"""Chromium's emulation of a network (CDP, Network.emulateNetworkConditions)."""
 IDLE_LOOK_MS, IDLE_LOOKS_MAX = 500, 60
 IDLE_CPU_SECONDS = 0.05
 """CPU seconds between two looks at the browser, under which it is idle."""
 
 
 def measure(bench: Bench) -> None:
-    """All of it on one service, which is asked in turns with TensorBoard; `--only` takes wide alone."""
+    """All of it on one service, which is asked in turns with TensorBoard; `--only` takes cards,
+    paint, network, listing or wide.
+    """
     with bench.new_service() as service:
-        if bench.is_chosen("cards and paint"):
+        if any(map(bench.is_chosen, ("cards", "paint", "network"))):
             _compare(bench, service)
+        if bench.is_chosen("listing"):
+            measure_listing(bench, service)
         if bench.is_chosen("wide"):
             measure_wide(bench, service)
         report_memory(service.live.process.pid, "in the end", MEMORY_TARGET)
@@ -53,9 +72,12 @@ def _compare(bench: Bench, service: Service) -> None:
     say(f"writing and uploading {size.points:,} scalars in {size.runs} runs of {size.tags} tags")
     write_scalars(logdir, size)
     ours = site_of(service, upload(service, logdir).experiment_id)
-    worker, long_size = service.live.process.pid, LONG.scaled(bench.scale)
-    say(f"writing one tag of {long_size.steps:,} points in each of {long_size.runs} runs over HTTP")
-    longer = site_of(service, _write_long(service, long_size))
+    worker, long_size, longer = service.live.process.pid, LONG.scaled(bench.scale), ours
+    if bench.is_chosen("cards"):
+        say(
+            f"writing one tag of {long_size.steps:,} points in each of {long_size.runs} runs over HTTP"
+        )
+        longer = site_of(service, _write_long(service, long_size))
     report_memory(worker, "after the uploads", MEMORY_TARGET)
     say(f"waiting until everything is merged; TensorBoard loads meanwhile: {logdir}")
     with ExitStack() as stack:
@@ -65,9 +87,12 @@ def _compare(bench: Bench, service: Service) -> None:
         say(
             f"TensorBoard has loaded after {wait_until_loaded(theirs, TAG, size.runs, size.steps - 1):.0f} s more"
         )
-        _measure_cards(bench, ours, theirs, longer)
-        report_memory(worker, "after the cards", MEMORY_TARGET)
-        _measure_paint(bench, ours, theirs)
+        if bench.is_chosen("cards"):
+            _measure_cards(bench, ours, theirs, longer)
+            report_memory(worker, "after the cards", MEMORY_TARGET)
+        for case, network in (("paint", None), ("network", NETWORK)):
+            if bench.is_chosen(case):
+                _measure_paint(bench, ours, theirs, network)
 
 
 def _measure_cards(bench: Bench, ours: Site, theirs: Site, longer: Site) -> None:
@@ -77,64 +102,28 @@ def _measure_cards(bench: Bench, ours: Site, theirs: Site, longer: Site) -> None
         "theirs": (theirs, lambda site: site.card(TAG)),
         "longer": (longer, lambda site: site.card(TAG)),
     }
-    seconds = _in_turns(max(bench.rounds, 7), asked)
-    report(f"a card: one tag, {LOGDIR.runs} runs, {SHOWN:,} points of each", _told(seconds["ours"]))
-    report("  TensorBoard, --load_fast", _told(seconds["theirs"]))
-    _report_ratio("  ours : TensorBoard's", seconds["ours"], seconds["theirs"], "at most 0.2 x")
-    _report_ratio(
+    seconds = ask_in_turns(max(bench.rounds, 7), asked)
+    report(
+        f"a card: one tag, {LOGDIR.runs} runs, {SHOWN:,} points of each",
+        tell_median(seconds["ours"]),
+    )
+    report("  TensorBoard, --load_fast", tell_median(seconds["theirs"]))
+    report_ratio("  ours : TensorBoard's", seconds["ours"], seconds["theirs"], "at most 0.2 x")
+    report_ratio(
         "  ten times as many points a run : this",
         seconds["longer"],
         seconds["ours"],
         "at most 1.5 x",
     )
     tags = {"ours": (ours, _list), "theirs": (theirs, _list)}
-    listed = _in_turns(max(bench.rounds, 7), tags)
-    _report_ratio(
+    listed = ask_in_turns(max(bench.rounds, 7), tags)
+    report_ratio(
         "the tags of the Time Series dashboard, ours : theirs", listed["ours"], listed["theirs"]
     )
 
 
 def _list(site: Site) -> object:
     return site.get("data/plugin/timeseries/tags")
-
-
-def _in_turns(
-    rounds: int, asked: dict[str, tuple[Site, Callable[[Site], object]]]
-) -> dict[str, tuple[list[float], list[float]]]:
-    """Seconds and CPU seconds of each, asked one after the other in every round, the first of which
-    does not count.
-    """
-    spent: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in asked}
-    for number in range(rounds + 1):
-        for name, (site, ask) in asked.items():
-            cpu, began = site.cpu_seconds(), time.perf_counter()
-            ask(site)
-            seconds = time.perf_counter() - began
-            if number:
-                spent[name][0].append(seconds)
-                spent[name][1].append(site.cpu_seconds() - cpu)
-    return spent
-
-
-def _told(spent: tuple[list[float], list[float]]) -> str:
-    return f"{statistics.median(spent[0]) * 1000:.0f} ms"
-
-
-def _report_ratio(
-    name: str,
-    ours: tuple[list[float], list[float]],
-    other: tuple[list[float], list[float]],
-    target: str = "",
-) -> None:
-    """Report ratios of the median times and of all CPU time, which says more when others load the
-    machine.
-    """
-    cpu = sum(ours[1]) / max(sum(other[1]), 1e-9)
-    report(
-        name,
-        f"{statistics.median(ours[0]) / statistics.median(other[0]):.2f} x",
-        f"{target} (CPU: {cpu:.2f} x)".strip(),
-    )
 
 
 def _check_alike(ours: bytes, theirs: bytes) -> None:
@@ -146,56 +135,69 @@ def _check_alike(ours: bytes, theirs: bytes) -> None:
     }
 
 
-def _measure_paint(bench: Bench, ours: Site, theirs: Site) -> None:
-    """A page opened again, its files in the browser's cache: until something is there, and until a
-    card has points.
+def _measure_paint(
+    bench: Bench, ours: Site, theirs: Site, network: dict[str, object] | None
+) -> None:
+    """A page opened for the first time, and again with its files in the browser's cache: until
+    something is there, and until a card has points.
     """
-    painted: dict[str, list[tuple[float, float]]] = {"ours": [], "theirs": []}
+    painted: dict[str, list[tuple[tuple[int, int], ...]]] = {"ours": [], "theirs": []}
+    over = "" if network is None else f", {NETWORK_NAME}"
     with sync_playwright() as playwright:
         browser = launch(playwright)
         for number in range(bench.rounds):
             sites = (("ours", ours), ("theirs", theirs))
             for name, site in sites if number % 2 else reversed(sites):
-                painted[name].append(_paint(browser, site))
+                painted[name].append(_paint(browser, site, network))
             say(
-                f"round {number + 1}: first paint, first points: {painted['ours'][-1]}, theirs {painted['theirs'][-1]}"
+                f"round {number + 1}: first paint and first points, cold and warm: "
+                f"{painted['ours'][-1]}, theirs {painted['theirs'][-1]}"
             )
         browser.close()
-    for index, what in enumerate(("first contentful paint", "first card with its points")):
-        mine, other = (
-            statistics.median(times[index] for times in painted[name])
-            for name in ("ours", "theirs")
-        )
-        report(f"{what} of a warm page", f"{mine:.0f} ms", f"TensorBoard {other:.0f} ms")
-        report("  ours : TensorBoard's", f"{mine / other:.2f} x", "at most 1.2 x")
+    for visit, state in enumerate(("cold", "warm")):
+        for index, what in enumerate(("first contentful paint", "first card with its points")):
+            mine, other = (
+                statistics.median(visits[visit][index] for visits in painted[name])
+                for name in ("ours", "theirs")
+            )
+            report(
+                f"{what} of a {state} page{over}", f"{mine:.0f} ms", f"TensorBoard {other:.0f} ms"
+            )
+            report(
+                f"  ours : TensorBoard's, {state}{over}", f"{mine / other:.2f} x", "at most 1.0 x"
+            )
 
 
-def _paint(browser: Browser, site: Site) -> tuple[float, float]:
-    """Milliseconds from the start of a third visit to its first contentful paint, and until a card
-    shows its points.
+def _paint(
+    browser: Browser, site: Site, network: dict[str, object] | None
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Milliseconds from the start of a visit to its first contentful paint, and until a card shows
+    its points: of the first visit, and of the third.
 
     In the second one the browser still compiles all of the app, and then keeps what it has
     compiled.
     """
     context = browser.new_context(viewport={"width": 1400, "height": 900})
+    token = site.headers.get("Authorization", "").removeprefix("Bearer ")
+    if token:  # for its cookie
+        context.request.get(f"{site.url}?token={token}")
     page = context.new_page()
     page.set_default_timeout(PAGE_SECONDS_MAX * 1000)
-    token = site.headers.get("Authorization", "").removeprefix("Bearer ")
-    page.goto(f"{site.url}?token={token}" if token else site.url)
-    points = page.locator(
-        "card-view tb-data-table-content-row"
-    ).first  # a card has its canvas long before its points
-    for _ in range(2):
-        points.wait_for()
-        page.wait_for_load_state("networkidle")
+    if network is not None:
+        context.new_cdp_session(page).send("Network.emulateNetworkConditions", network)
+    visits = []
+    for _ in range(3):
         page.goto("about:blank")
         _wait_until_idle(page)
         page.goto(site.url)
-    points.wait_for()
-    drawn = page.evaluate("performance.now()")
-    first = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        # A card has its canvas long before its points.
+        page.locator("card-view tb-data-table-content-row").first.wait_for()
+        drawn = page.evaluate("performance.now()")
+        first = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        visits.append((round(first), round(drawn)))
+        page.wait_for_load_state("networkidle")
     context.close()
-    return round(first), round(drawn)
+    return visits[0], visits[2]
 
 
 def _wait_until_idle(page: Page) -> None:

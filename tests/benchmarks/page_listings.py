@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import urllib3
 from bench import Bench, say
-from local_tensorboard import Site
+from local_tensorboard import (
+    Site,
+    ask_in_turns,
+    local_tensorboard,
+    report_ratio,
+    tell_median,
+    wait_until_loaded,
+)
+from logdirs import Size, tag_names, write_scalars
 from machine import median_of, report
 from service import Service
+from storage import wait_for_merge
+from upload import upload
 
 from support.batches import scalars, segment, stream
 
+LISTED = Size(500, 200, 1_000)
+"""5 GB of event files, in which TensorBoard keeps each point."""
+
 WIDE_RUNS, WIDE_TAGS = 1_000, 100
 BATCH_SERIES = 5_000
+BYTES_A_SCALAR = 70
+
+
+def measure_listing(bench: Bench, service: Service) -> None:
+    """Listings of many series that TensorBoard keeps 1,000 points of: it copies all of a run for
+    each (https://github.com/tensorflow/tensorboard/issues/7053). `--scale` changes the runs.
+    """
+    size = replace(LISTED, runs=max(1, round(LISTED.runs * bench.scale)))
+    bench.need_disk(size.points * BYTES_A_SCALAR)
+    logdir = bench.directory / "listed"
+    say(f"writing and uploading {size.points:,} scalars in {size.runs} runs of {size.tags} tags")
+    write_scalars(logdir, size)
+    ours = site_of(service, upload(service, logdir).experiment_id)
+    with local_tensorboard(logdir, bench.directory / "listing.log") as theirs:
+        wait_for_merge(service)
+        wait_until_loaded(theirs, tag_names(size.tags)[-1], size.runs, size.steps - 1)
+        for path in ("data/runs", "data/plugin/scalars/tags", "data/plugin/timeseries/tags"):
+            asked = {
+                name: (site, lambda site, path=path: site.get(path))
+                for name, site in (("ours", ours), ("theirs", theirs))
+            }
+            seconds = ask_in_turns(max(bench.rounds, 5), asked)
+            name = f"{size.runs} runs x {size.tags} tags of {size.steps:,} points: {path}"
+            report(name, tell_median(seconds["ours"]), "at most 200 ms")
+            report(f"  TensorBoard, --load_fast: {path}", tell_median(seconds["theirs"]))
+            report_ratio(f"  ours : TensorBoard's, {path}", seconds["ours"], seconds["theirs"])
 
 
 def measure_wide(bench: Bench, service: Service) -> None:
