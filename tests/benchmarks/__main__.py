@@ -28,6 +28,7 @@ BENCHMARKS = (
     "storage",
     "live",
     "viewers",
+    "small",
     "sample",
     "page",
     "runs",

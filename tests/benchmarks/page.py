@@ -148,7 +148,7 @@ def _measure_paint(
         for number in range(bench.rounds):
             sites = (("ours", ours), ("theirs", theirs))
             for name, site in sites if number % 2 else reversed(sites):
-                painted[name].append(_paint(browser, site, network))
+                painted[name].append(paint(browser, site, network))
             say(
                 f"round {number + 1}: first paint and first points, cold and warm: "
                 f"{painted['ours'][-1]}, theirs {painted['theirs'][-1]}"
@@ -168,8 +168,8 @@ def _measure_paint(
             )
 
 
-def _paint(
-    browser: Browser, site: Site, network: dict[str, object] | None
+def paint(
+    browser: Browser, site: Site, network: dict[str, object] | None = None
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Milliseconds from the start of a visit to its first contentful paint, and until a card shows
     its points: of the first visit, and of the third.
