@@ -30,8 +30,8 @@ FULL_LISTING_SECONDS: Final = 600.0
 ACTIVE_SECONDS: Final = 40.0
 """Age of the last change below which a file is active.
 
-Active files are checked every 0.2 s or more often, and opened for it: by close-to-open consistency an NFS client
-asks its server for the attributes at each open, and may answer `stat` from a cache.
+Active files are checked every 0.2 s or more often, and opened for it: by close-to-open consistency
+an NFS client asks its server for the attributes at each open, and may answer `stat` from a cache.
 """
 
 _FINGERPRINT: Final = struct.Struct("<qqQ")
