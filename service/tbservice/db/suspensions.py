@@ -30,6 +30,11 @@ def select_suspensions(db: Connection, *subjects: str) -> str:
     return _select(db, "ARRAY(SELECT {} {})", "text[]", subjects)
 
 
+def exist(db: Connection) -> str:
+    """Return the SQL of whether anything at all is suspended."""
+    return "EXISTS (SELECT FROM suspensions)" if has_table(db, "suspensions") else "false"
+
+
 def _select(db: Connection, query: str, sql_type: str, subjects: tuple[str, ...]) -> str:
     if not has_table(db, "suspensions"):
         return f"NULL::{sql_type}"
@@ -39,4 +44,4 @@ def _select(db: Connection, query: str, sql_type: str, subjects: tuple[str, ...]
         reason = "CASE WHEN x.deleted_at IS NULL THEN x.reason ELSE '' END"
     rows = f"FROM suspensions AS x WHERE x.subject = ANY (ARRAY[{', '.join(subjects)}])"
     found = query.format(f"x.subject || chr(10) || {reason}", rows)
-    return f"CASE WHEN EXISTS (SELECT FROM suspensions) THEN {found} END"
+    return f"CASE WHEN {exist(db)} THEN {found} END"
