@@ -187,8 +187,7 @@ def test_export_killed_midway_resumes_with_missing_series(uploader, reader, expo
 
 def test_export_of_experiment_deleted_meanwhile_fails(uploader, reader, tmp_path):
     api = ApiClient(reader.http, uploader.token)
-    experiment_id = api.new_experiment()
-    api.write(experiment_id, segment(stream(), 0, 1, scalars("loss", [1]), texts("t", [1], [b"t"])))
+    experiment_id = api.new_experiment(scalars("loss", [1]), texts("t", [1], [b"t"]))
 
     class DeletingProgress(ExportProgress):
         """Deletes the experiment once the first of two jobs is done."""

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from support import servers as support
-from support.batches import ApiClient, packed_scalars, segment, stream
+from support.batches import ApiClient, packed_scalars
 from support.programs import find_program
 from support.uploading import wait_until
 from tbservice.local.embedded.ports import choose_ports
@@ -78,8 +78,7 @@ def test_nginx_passes_uploads_and_pages(live_service, tmp_path, client_of):
     with running_nginx(live_service, tmp_path) as url:
         http = client_of(url)
         api = ApiClient(http, live_service.new_owner())
-        experiment = api.new_experiment(visibility="link")
-        api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", [1, 2, 3])))
+        experiment = api.new_experiment(packed_scalars("loss", [1, 2, 3]), visibility="link")
         path = f"/api/v1/experiments/{experiment}/scalars"
         assert http.get(f"{path}/data").status_code == 200
         assert http.get(f"/experiment/{experiment}/").status_code == 200

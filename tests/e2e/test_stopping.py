@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from support import slow_start_service
-from support.batches import ApiClient, segment, stream, texts
+from support.batches import ApiClient, texts
 from support.grpc_calls import live_grpc_service
 from support.process_kills import workers_of
 from support.servers import NO_TLS, live_service
@@ -96,8 +96,7 @@ def read_texts(service):
     """Read texts of TensorBoard's page, which a handler process answers."""
     with httpx2.Client(base_url=service.url, trust_env=False, verify=NO_TLS, timeout=60) as client:
         api = ApiClient(client, service.new_owner())
-        experiment = api.new_experiment()
-        api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [b"a text"])))
+        experiment = api.new_experiment(texts("note", [0], [b"a text"]))
         path = f"/experiment/{experiment}/data/plugin/text/tags"
         assert client.get(path, headers=api.headers).json() == {"train": ["note"]}
 

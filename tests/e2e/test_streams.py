@@ -81,9 +81,7 @@ def test_stream_of_slow_clients_holds_no_connection(reader, experiment_id, serve
 def older_id(reader, uploader):
     """An experiment created before all others of its workspace."""
     api = ApiClient(reader.http, uploader.token)
-    experiment_id = api.new_experiment()
-    api.write(experiment_id, segment(stream(), 0, 1, scalars("loss", [1])))
-    return experiment_id
+    return api.new_experiment(scalars("loss", [1]))
 
 
 def test_stream_broken_midway_never_looks_complete(

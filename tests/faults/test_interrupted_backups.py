@@ -45,8 +45,7 @@ def source(servers, settings):
         draws = np.random.default_rng(1)
         contents = [[draws.bytes(256 << 10)] for _ in range(OBJECTS)]
         values = draws.random(300_000)
-        experiment = api.new_experiment()
-        api.write(experiment, segment(stream(), 0, 1, images("image", range(OBJECTS), contents)))
+        experiment = api.new_experiment(images("image", range(OBJECTS), contents))
         steps = range(len(values))
         api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", steps, values)))
     with servers.instance.postgres.connect_as_superuser("postgres") as db:

@@ -143,8 +143,7 @@ def test_bar_counts_runs_and_is_silent_about_single_attempts(client, api):
     assert (
         "2 runs as they were before they restarted" in client.get(f"/experiment/{restarted}/").text
     )
-    plain = api.new_experiment(visibility="link")
-    api.write(plain, segment(stream(), 0, 9, scalars("loss", range(3))))
+    plain = api.new_experiment(scalars("loss", range(3)), visibility="link")
     assert "Attempt" not in client.get(f"/experiment/{plain}/").text
     assert client.get(f"/experiment/{plain}/attempt/1/").status_code == 200
     missing = client.get(f"/experiment/{plain}/attempt/2/")

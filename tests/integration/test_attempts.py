@@ -100,8 +100,7 @@ def test_attempt_is_sampled_by_every_rule(job, api):
     job.write("a", 1000.0, *points(1000.0, range(40), "a"))
     job.write("b", 2000.0, *points(2000.0, range(20, 48), "b"))
     path = f"/experiments/{job.experiment}/scalars/data"
-    alone = api.new_experiment()
-    api.write(alone, segment(stream(), 0, 9, *points(1000.0, range(40), "a")))
+    alone = api.new_experiment(*points(1000.0, range(40), "a"))
     for query in (
         {"downsample": 7},
         {"sampling": "linear", "downsample": 7},

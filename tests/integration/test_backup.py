@@ -347,8 +347,7 @@ def test_backup_keeps_objects_that_are_swept_beside_and_after_it(
     """Points are deleted after the dump: their objects stay until they are copied, and no longer."""
     api, _ = written
     content, copy_objects = b"deleted during a backup", Backup._copy_objects
-    experiment = api.new_experiment(name="deleted")
-    api.write(experiment, segment(stream(), 0, 1, images("image", [0], [[content]])))
+    experiment = api.new_experiment(images("image", [0], [[content]]), name="deleted")
     postponed = []
 
     def delete_then_copy(backup, file):

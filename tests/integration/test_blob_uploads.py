@@ -438,10 +438,8 @@ def test_inline_blob_that_was_lost_is_put_again(putting, bucket):
     contents = [b"one", b"two", b"three", b""]
 
     def write():
-        experiment = putting.api.new_experiment()
-        putting.api.write(
-            experiment,
-            segment(stream(), 0, 9, images("cat", range(4), [[each] for each in contents])),
+        experiment = putting.api.new_experiment(
+            images("cat", range(4), [[each] for each in contents])
         )
         return putting.api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"]
 

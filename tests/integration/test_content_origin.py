@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import ApiClient, scalars
 from support.page_forms import PageReader
 from support.people import SESSION_COOKIE, new_member, new_person, sign_in
 from support.servers import new_owner
@@ -41,9 +41,7 @@ def client(two_origins):
 
 @pytest.fixture
 def experiment(api):
-    experiment = api.new_experiment(name="Shown")
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(3))))
-    return experiment
+    return api.new_experiment(scalars("loss", range(3)), name="Shown")
 
 
 class Browser:
@@ -169,8 +167,7 @@ def test_attempt_opens_with_token_of_session(browser, experiment, path):
 
 
 def test_comparison_opens_with_token_of_each_experiment(browser, experiment, api):
-    other = api.new_experiment()
-    api.write(other, segment(stream(), 0, 9, scalars("loss", range(3))))
+    other = api.new_experiment(scalars("loss", range(3)))
     path = f"/compare/before:{experiment},after:{other}/"
     seen, answer = browser.open(f"http://testserver{path}")
     assert (answer.status_code, seen[-1]) == (200, CONTENT + path)

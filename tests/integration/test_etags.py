@@ -30,9 +30,7 @@ PATHS = (
 
 @pytest.fixture
 def experiment(api):
-    experiment = api.new_experiment()
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0, 1])))
-    return experiment
+    return api.new_experiment(scalars("loss", [0, 1]))
 
 
 def ask(api, experiment, path, **headers):
@@ -90,8 +88,7 @@ def decode(answer):
 
 
 def test_json_is_compressed_in_coding_that_client_prefers(api):
-    experiment = api.new_experiment()
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(1_000))))
+    experiment = api.new_experiment(scalars("loss", range(1_000)))
     path = f"/api/v1/experiments/{experiment}/scalars/data"
     plain = ask(api, experiment, path, **{"Accept-Encoding": "identity"})
     for accepted, coding in (

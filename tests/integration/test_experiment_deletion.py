@@ -166,8 +166,7 @@ def test_request_key_of_deleted_experiment_makes_another(api):
 
 def test_erasing_leaves_no_row(api, written, database, count_rows, monkeypatch):
     monkeypatch.setattr("tbservice.experiments.eraser.ERASE_TRANSACTION_ITEMS_MAX", 2)
-    kept = api.new_experiment(name="kept")
-    api.write(kept, segment(stream(), 0, 9, scalars("loss", range(9))))
+    kept = api.new_experiment(scalars("loss", range(9)), name="kept")
     api.request("DELETE", f"/experiments/{written}").raise_for_status()
     both = count_rows()
     erase_until_done(database)
@@ -306,8 +305,7 @@ def test_service_erases_in_background(settings, database, monkeypatch):
     with TestClient(create_app(settings)) as client:
         workspace = new_workspace(settings.database_url.get_secret_value())
         api = ApiClient(client, workspace.owner_token)
-        experiment = api.new_experiment()
-        api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(9))))
+        experiment = api.new_experiment(scalars("loss", range(9)))
         api.request(
             "DELETE", f"/experiments/{experiment}", params={"final": True}
         ).raise_for_status()

@@ -210,8 +210,7 @@ def test_blob_is_served_with_type_length_etag_and_ranges(api):
 
 
 def test_blob_copy_is_revalidated_until_revoked(api, monkeypatch):
-    experiment = api.new_experiment()
-    api.write(experiment, segment(stream(), 0, 9, images("cat", [0], [[b"meow"]])))
+    experiment = api.new_experiment(images("cat", [0], [[b"meow"]]))
     key = api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0][0]["key"]
     reader = ApiClient(api.client, api.new_token(experiment, "read"))
     first = reader.request("GET", f"/blobs/{key}")
@@ -237,8 +236,7 @@ def test_blob_copy_is_revalidated_until_revoked(api, monkeypatch):
 
 
 def test_empty_blob_has_no_range(api):
-    experiment = api.new_experiment()
-    api.write(experiment, segment(stream(), 0, 100, images("none", [0], [[b""]])))
+    experiment = api.new_experiment(images("none", [0], [[b""]]))
     key = api.get(experiment, "blob_sequences/data")["train"]["none"]["values"][0][0]["key"]
     for asked in ("bytes=0-", "bytes=0-0", "bytes=5-", "bytes=-5"):
         answer = api.request("GET", f"/blobs/{key}", headers={"Range": asked})

@@ -32,9 +32,7 @@ SOON = datetime.now(UTC) + timedelta(days=30)
 @pytest.fixture
 def expiring(api):
     """The id of an experiment with a point, which expires in 30 days."""
-    experiment = api.new_experiment(expires_at=SOON.isoformat())
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
-    return experiment
+    return api.new_experiment(scalars("loss", [0]), expires_at=SOON.isoformat())
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from support.batches import scalars, segment, stream
+from support.batches import scalars
 from tbservice.server.app import create_app
 from tbservice.settings import Settings
 
@@ -25,9 +25,7 @@ def framed(shared_settings):
 
 @pytest.fixture
 def experiment(api):
-    experiment = api.new_experiment(name="Shown")
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(3))))
-    return experiment
+    return api.new_experiment(scalars("loss", range(3)), name="Shown")
 
 
 def ancestors(client, path, token=None):

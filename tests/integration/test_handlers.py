@@ -282,8 +282,7 @@ def test_handler_ends_when_its_client_leaves(live_service, servers):
         psycopg.connect(servers.owner_url(live_service.database_url)) as db,
     ):
         api = ApiClient(client, live_service.new_owner())
-        experiment = api.new_experiment(visibility="link")
-        api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [b"x"])))
+        experiment = api.new_experiment(texts("note", [0], [b"x"]), visibility="link")
         page = f"/experiment/{experiment}/data/plugin/text"
         db.execute("LOCK TABLE tensor_points IN ACCESS EXCLUSIVE MODE")  # the handler waits for it
         host, port = live_service.url.removeprefix("http://").split(":")

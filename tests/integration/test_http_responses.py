@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.batches import scalars, segment, stream
+from support.batches import scalars
 
 EVIL = {"Host": "evil.example"}
 SHA256 = "0" * 64
@@ -26,9 +26,7 @@ def api(shared_api):
 
 @pytest.fixture(scope="module")
 def experiment(shared_api):
-    experiment = shared_api.new_experiment(visibility="link")
-    shared_api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(9))))
-    return experiment
+    return shared_api.new_experiment(scalars("loss", range(9)), visibility="link")
 
 
 def test_redirects_never_name_host(api, experiment):

@@ -383,8 +383,7 @@ def rows_of(answer):
 def test_list_of_workspaces_is_ordered_filtered_and_paged(world, database, database_url):
     made = [new_workspace(database_url).workspace_id for _ in range(51)]
     api = ApiClient(world.client, new_machine_token(database, made[7], Scope.APPEND))
-    experiment = api.new_experiment()
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(9))))
+    api.new_experiment(scalars("loss", range(9)))
     with database.transaction() as db:
         suspensions.suspend(db, Suspendable.WORKSPACE, str(made[3]), "x")
 

@@ -31,9 +31,7 @@ def api(shared_api):
 
 
 def new_experiment(api, **fields):
-    experiment = api.new_experiment(**fields)
-    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0])))
-    return experiment
+    return api.new_experiment(scalars("loss", [0]), **fields)
 
 
 def is_allowed(answer, element):

@@ -8,7 +8,7 @@ import re
 import pytest
 from sqlalchemy import text
 
-from support.batches import scalars, segment, stream
+from support.batches import scalars
 from support.page_forms import PageReader, new_reader
 from support.people import new_member
 from support.share_links import make_link, target_of
@@ -26,9 +26,7 @@ REPORT = {"reason": "private_data", "details": HOSTILE, "contact": "ann@example.
 
 @pytest.fixture
 def experiment(api):
-    experiment = api.new_experiment(name="Shared")
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [1])))
-    return experiment
+    return api.new_experiment(scalars("loss", [1]), name="Shared")
 
 
 @pytest.fixture

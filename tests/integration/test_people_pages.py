@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
-from support.batches import ApiClient, images, scalars, segment, stream
+from support.batches import ApiClient, images, scalars
 from support.page_forms import PageReader, new_reader
 from support.page_routes import SIGN_IN, TABLE
 from support.people import new_member, new_session
@@ -390,14 +390,11 @@ def test_workspace_of_500_members_is_one_page(database, workspace_id, owner):
 def test_usage_counts_what_workspace_stores(client, workspace_id, owner, owner_token, database_url):
     api = ApiClient(client, owner_token)
     for name, steps in (("Small", 3), (HOSTILE, 9)):
-        experiment = api.new_experiment(name=name)
-        api.write(
-            experiment,
-            segment(stream(), 0, 9, scalars("loss", range(steps)), images("cat", [0], [[b"png"]])),
+        experiment = api.new_experiment(
+            scalars("loss", range(steps)), images("cat", [0], [[b"png"]]), name=name
         )
     make_link(api, experiment, frozen=True)  # copies 10 points in 2 series
-    deleted = api.new_experiment()
-    api.write(deleted, segment(stream(), 0, 9, scalars("loss", range(5))))
+    deleted = api.new_experiment(scalars("loss", range(5)))
     api.request("DELETE", f"/experiments/{deleted}").raise_for_status()
     ApiClient(client, new_workspace(database_url).owner_token).new_experiment()
     page = owner.get(f"/workspace/{workspace_id}/usage").text.partition("</main>")[0]

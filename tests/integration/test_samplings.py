@@ -564,8 +564,7 @@ def test_names_are_listed_from_an_index_alone(client, api, database, database_ur
 
 
 def test_full_scan_of_single_block_keeps_to_steps(client, api):
-    experiment = api.new_experiment()
-    api.write(experiment, segment(stream(), 0, 9, packed_scalars("loss", range(100), range(100))))
+    experiment = api.new_experiment(packed_scalars("loss", range(100), range(100)))
     answer = client.get(
         f"/api/v1/experiments/{experiment}/scalars/data?sampling=all&step_min=40&step_max=42",
         headers=api.headers,

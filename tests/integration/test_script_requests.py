@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.batches import scalars, segment, stream
+from support.batches import scalars
 from support.page_forms import new_link, new_reader, session_of
 from support.people import new_member
 
@@ -67,8 +67,7 @@ def _workspace(reader):
 
 
 def test_data_of_page_are_for_its_script(api, reader):
-    experiment = api.new_experiment()
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(3))))
+    experiment = api.new_experiment(scalars("loss", range(3)))
     page = f"/experiment/{experiment}/"
     for path in ("", "data/runs"):
         for headers in (*REQUESTS[:1], WINDOW):

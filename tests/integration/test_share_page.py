@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import ApiClient, scalars
 from support.page_forms import new_reader
 from support.people import new_member
 from support.share_links import list_links, make_link, reader_of, target_of
@@ -18,9 +18,7 @@ HOSTILE = '"><script>alert(1)</script>{{ 7 * 7 }}\u202e'
 
 @pytest.fixture
 def experiment(api):
-    experiment = api.new_experiment(name=HOSTILE)
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [1])))
-    return experiment
+    return api.new_experiment(scalars("loss", [1]), name=HOSTILE)
 
 
 @pytest.fixture

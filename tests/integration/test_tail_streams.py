@@ -26,9 +26,7 @@ GRANT_SECONDS, POLL_SECONDS = limits.LIVE_GRANT_SECONDS, limits.LIVE_POLL_SECOND
 
 @pytest.fixture
 def experiment(api):
-    experiment = api.new_experiment()
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0, 1])))
-    return experiment
+    return api.new_experiment(scalars("loss", [0, 1]))
 
 
 @pytest.fixture(autouse=True)
@@ -250,8 +248,7 @@ def test_tail_keeps_no_event_that_was_sent(api, database, experiment):
 
 
 def test_tails_of_one_stranger_begin_with_one_turn(api, database, monkeypatch):
-    experiment = api.new_experiment(visibility="link")
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0, 1])))
+    experiment = api.new_experiment(scalars("loss", [0, 1]), visibility="link")
     monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 60)
 
     async def begin(followers, shares, start):

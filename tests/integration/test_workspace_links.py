@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import ApiClient, scalars
 from support.page_forms import new_reader
 from support.people import new_member, new_personal_token
 from support.servers import new_workspace
@@ -17,9 +17,7 @@ from tbservice.types.people import Role
 
 @pytest.fixture
 def experiment(api):
-    experiment = api.new_experiment(name="<i>model</i>")
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [1])))
-    return experiment
+    return api.new_experiment(scalars("loss", [1]), name="<i>model</i>")
 
 
 @pytest.fixture

@@ -142,11 +142,14 @@ class ApiClient:
         headers = self.headers | options.pop("headers", {})
         return self.client.request(method, f"/api/v1{path}", headers=headers, **options)
 
-    def new_experiment(self, **fields):
-        """Create an experiment; return its id."""
+    def new_experiment(self, *series, **fields):
+        """Create an experiment, with these series in the run of `stream`; return its id."""
         answer = self.request("POST", "/experiments", json=fields)
         assert answer.status_code == 201, answer.text
-        return answer.json()["experiment_id"]
+        experiment_id = answer.json()["experiment_id"]
+        if series:
+            self.write(experiment_id, segment(stream(), 0, 9, *series))
+        return experiment_id
 
     def send(self, experiment_id, *segments):
         """Post a batch; return the response."""
