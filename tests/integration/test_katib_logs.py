@@ -17,9 +17,8 @@ from tbservice import limits
 from tbservice.auth import grants
 from tbservice.errors import Forbidden, Invalid, NotFound, RunDeleted, TooLarge, Unauthenticated
 from tbservice.experiments.eraser import erase_due
-from tbservice.katib import observation_log, trials
+from tbservice.katib import observation_log
 from tbservice.katib.katib_pb2 import (
-    Experiment,
     GetObservationLogRequest,
     MetricLog,
     ReportObservationLogRequest,
@@ -423,20 +422,6 @@ def test_experiments_with_equal_trials_stay_apart(api, client, workspace_id):
     assert [each.values(TRIAL) for each in clients] == [["0"], ["1"]]
     for number, id_ in enumerate(ids):
         assert points(api, experiment_id=id_)["m"][2] == [number]
-
-
-def test_row_level_security_hides_trials_of_other_tenants(
-    katib, database, database_url, workspace_id
-):
-    katib.report(TRIAL, log("m", 1))
-    katib.call(trials.record_request, Experiment(name="random"), [])
-    other_id = new_workspace(database_url).workspace_id
-    tables = ("katib_trials", "katib_observations", "katib_experiments")
-    for reader_id, is_seen in ((None, False), (workspace_id, True), (other_id, False)):
-        with database.transaction(reader_id) as db:
-            for table in tables:
-                count = db.execute(text(f"SELECT count(*) FROM {table}")).scalar()  # noqa: S608 - a constant above
-                assert (count > 0) == is_seen, table
 
 
 def grant_of(database, secret):
