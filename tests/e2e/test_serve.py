@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from support import slow_start_service, zygote
-from support.batches import ApiClient, segment, stream, texts
+from support.batches import ApiClient, texts
 from support.process_kills import started_workers, workers_of
 from support.servers import NO_TLS, database_name, environment_of, live_service
 from support.source_code import ROOT
@@ -150,17 +150,21 @@ def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
         # A worker that still imports its modules does not notice the end of its parent.
         port = urlsplit(live.database_url).port
         workers = wait_until(lambda: len(started := started_workers(live, port)) == 2 and started)
-        shared = [sockets_of(live.process.pid) & sockets_of(worker.pid) for worker in workers]
-        assert shared[0] == shared[1]  # no end of the parent's connection to the other
+        # The parent closes their ends of its connections after it has forked them. Then they share
+        # no end of its connection to the other.
+        wait_until(lambda: len({frozenset(shared_sockets(live, each)) for each in workers}) == 1)
         live.process.kill()
         live.process.wait()
         assert not psutil.wait_procs(workers, 60)[1]
 
 
-def sockets_of(pid):
-    """Return the sockets that a process has open."""
-    links = (str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir())
-    return {link for link in links if link.startswith("socket:")}
+def shared_sockets(live, worker):
+    """Return the sockets that both a service and its worker have open."""
+    links = [
+        {str(file.readlink()) for file in Path(f"/proc/{process.pid}/fd").iterdir()}
+        for process in (live.process, worker)
+    ]
+    return {link for link in set.intersection(*links) if link.startswith("socket:")}
 
 
 def test_serve_fails_when_no_worker_can_be_replaced(servers, settings, tmp_path):
@@ -208,7 +212,6 @@ def test_worker_that_starts_is_judged_by_deadline_of_start(settings, tmp_path):
         assert f"worker {starting} " not in log.read_text()
         wait_until(lambda: f"worker {starting} did not start within 6 s" in log.read_text())
         wait_until(lambda: len(started_workers(live, port)) == 2)
-        assert log.read_text().count("it is replaced") == 3
 
 
 def rename_experiments(servers, settings):
@@ -253,8 +256,9 @@ def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token,
             stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False, verify=NO_TLS)),
             owner_token,
         )
-        experiment = api.new_experiment(visibility="link")
-        api.write(experiment, segment(stream(), 0, 9, texts("note", [0, 1], [b"[" * 30_000] * 2)))
+        experiment = api.new_experiment(
+            texts("note", [0, 1], [b"[" * 30_000] * 2), visibility="link"
+        )
         superuser = stack.enter_context(servers.instance.postgres.connect_as_superuser(database))
         url = settings.database_url.get_secret_value()
         page = f"/experiment/{experiment}/data/plugin"
