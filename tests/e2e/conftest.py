@@ -12,8 +12,21 @@ import pytest
 
 from support import training_process
 from support.buckets import Bucket
+from support.event_files import append_scalars
+from support.grpc_calls import live_grpc_service
 from support.servers import s3_client
 from support.uploading import Reader, Uploader
+
+
+@pytest.fixture(scope="module")
+def grpc_service(servers, tmp_path_factory):
+    """A running service with a gRPC port, on a database of its own: the service, and the port."""
+    with (
+        servers.database() as url,
+        servers.settings(url) as settings,
+        live_grpc_service(settings, tmp_path_factory.mktemp("grpc")) as live,
+    ):
+        yield live
 
 
 @pytest.fixture
@@ -61,6 +74,13 @@ def logdir(tmp_path):
     path = tmp_path / "logdir"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def written(logdir):
+    """A log directory with a run of five points."""
+    append_scalars(logdir)
+    return logdir
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 import tbupload
-from support import event_files
+from support.event_files import append_scalars
 from support.flaky_proxy import flaky_proxy
 from support.training_process import start_script
 from support.uploading import SECONDS_MAX, wait_until
@@ -43,11 +43,6 @@ def followed(configured):  # noqa: ARG001 - it sets the variables
     yield follow
     for upload in uploads:
         upload.stop()
-
-
-def write(logdir, steps, run="run"):
-    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
-    event_files.write_records(logdir / run / "tfevents.1", events, append=True)
 
 
 def points(reader, experiment_id, run="run"):
@@ -86,7 +81,7 @@ def test_follow_waits_for_quiet_files_and_logs_its_end(start, reader, tmp_path):
     out, err = training.communicate(timeout=SECONDS_MAX)
     experiment_id, process_id = out.split()
     assert err.splitlines() == [f"tbupload: {sentence(is_script=True, is_training=True)}"]
-    write(tmp_path / "runs", range(10))  # by another process of the same training
+    append_scalars(tmp_path / "runs", range(10))  # by another process of the same training
     wait_until(lambda: points(reader, experiment_id) == 10)
     assert not has_ended(int(process_id))
     wait_until(lambda: has_ended(int(process_id)))
@@ -200,7 +195,7 @@ def test_follow_continues_while_training_is_stopped(start, reader, tmp_path):
     )
     experiment_id, process_id = uploader_of(training)
     training.send_signal(signal.SIGSTOP)
-    write(tmp_path / "runs", range(3), run="other")
+    append_scalars(tmp_path / "runs", range(3), run="other")
     wait_until(lambda: points(reader, experiment_id, "other") == 3)
     # No event tells that the upload continues: this is longer than files have to be quiet at its end.
     time.sleep(1.5)
@@ -232,9 +227,9 @@ def test_terminated_uploader_waits_for_last_points_of_training(start, reader):
 
 def test_same_call_again_continues_same_upload(followed, logdir):
     with followed(logdir, name="a") as first:
-        write(logdir, range(10))
+        append_scalars(logdir, range(10))
     with followed(logdir, name="a") as second:
-        write(logdir, range(10, 20))
+        append_scalars(logdir, range(10, 20))
     assert second._process is first._process
     assert second.wait().scalars == 20
     third = followed(logdir, name="a", new=True)
@@ -243,11 +238,11 @@ def test_same_call_again_continues_same_upload(followed, logdir):
 
 def test_other_call_for_same_logdir_ends_earlier_upload(followed, reader, logdir):
     with followed(logdir, name="a") as first:
-        write(logdir, range(10))
+        append_scalars(logdir, range(10))
         assert first.url
     with followed(logdir, name="b") as second:
         wait_until(lambda: not first.is_running)
-        write(logdir, range(10, 20))
+        append_scalars(logdir, range(10, 20))
     assert first.result.is_complete
     assert second.wait().is_complete
     assert points(reader, first.experiment_id) == 10

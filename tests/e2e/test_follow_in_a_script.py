@@ -35,11 +35,6 @@ def examples():
     return sorted({block.strip() for block in blocks if "tbupload.follow" in block})
 
 
-def write(logdir, steps):
-    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
-    event_files.write_records(logdir / "run" / "tfevents.1", events, append=True)
-
-
 def count(reader, experiment_id):
     return reader.get(experiment_id, "scalars").get("run", {}).get("loss", {}).get("count", 0)
 
@@ -89,7 +84,7 @@ def test_follow_block_returns_and_wait_proves_the_upload(
         assert upload.result is None
         assert upload.url.endswith(f"/experiment/{upload.experiment_id}/")
         assert_shows_no_token_and_gives_way(upload, uploader.token)
-        write(logdir, range(10))
+        event_files.append_scalars(logdir, range(10))
     assert (upload.is_running, upload.result) == (True, None)
     for total in (10, 20):
         assert upload.wait() is upload.result
@@ -97,7 +92,7 @@ def test_follow_block_returns_and_wait_proves_the_upload(
         assert (upload.result.exit_code, upload.result.scalars, upload.result.runs) == (0, total, 1)
         assert upload.result.url == upload.url
         assert count(reader, upload.experiment_id) == total
-        write(logdir, range(total, total + 10))  # after the block as well
+        event_files.append_scalars(logdir, range(total, total + 10))  # after the block as well
     assert upload.stop().is_complete
     assert not upload.is_running
     assert count(reader, upload.experiment_id) == 30
@@ -112,11 +107,11 @@ def assert_shows_no_token_and_gives_way(upload, token):
 
 def test_follow_without_block_uploads_and_start_resumes(follow, reader, logdir):
     upload = follow(logdir)
-    write(logdir, range(5))
+    event_files.append_scalars(logdir, range(5))
     assert upload.start().start() is upload
     assert upload.stop().is_complete
     first = upload.experiment_id
-    write(logdir, range(5, 10))
+    event_files.append_scalars(logdir, range(5, 10))
     with upload, upload:
         pass
     assert (upload.stop().exit_code, upload.experiment_id) == (0, first)
@@ -125,7 +120,7 @@ def test_follow_without_block_uploads_and_start_resumes(follow, reader, logdir):
 
 
 def test_follow_result_counts_what_is_missing(follow, logdir, caplog):
-    write(logdir, range(10))
+    event_files.append_scalars(logdir, range(10))
     event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
     with follow(logdir) as upload:
         pass

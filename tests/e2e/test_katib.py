@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.grpc_calls import failure, live_grpc_service, raw_client
+from support.grpc_calls import failure, raw_client
 from support.handler_processes import suggestion_processes
 from support.katib_client import METHODS, TIME, katib_client
 from support.katib_controller import Controller
@@ -20,33 +20,21 @@ from tbservice.katib import katib_pb2 as pb
 X = parameter("x", "double", -5, 5)
 
 
-@pytest.fixture(scope="module")
-def service(servers, tmp_path_factory):
-    """A running service with a gRPC port: the service, and the port."""
-    directory = tmp_path_factory.mktemp("katib")
-    with (
-        servers.database() as url,
-        servers.settings(url) as settings,
-        live_grpc_service(settings, directory) as live,
-    ):
-        yield live
+@pytest.fixture
+def token(grpc_service):
+    return grpc_service[0].new_owner()
 
 
 @pytest.fixture
-def token(service):
-    return service[0].new_owner()
-
-
-@pytest.fixture
-def katib(service, token):
+def katib(grpc_service, token):
     with ExitStack() as stack:
-        yield katib_client(stack, service[1], token)
+        yield katib_client(stack, grpc_service[1], token)
 
 
 @pytest.fixture
-def reader(service, token):
+def reader(grpc_service, token):
     """The HTTP API with the same token."""
-    with Reader(service[0].url, token).http as http:
+    with Reader(grpc_service[0].url, token).http as http:
         yield http
 
 
@@ -74,9 +62,9 @@ def test_report_is_read_back_and_is_scalar(katib, reader):
 @pytest.mark.parametrize(
     ("token", "text"), [(None, "a token is needed"), ("tb_unknown", "unknown, expired")]
 )
-def test_every_method_needs_valid_token(service, token, text):
+def test_every_method_needs_valid_token(grpc_service, token, text):
     with ExitStack() as stack:
-        client = katib_client(stack, service[1], token)
+        client = katib_client(stack, grpc_service[1], token)
         for method in METHODS:
             request = getattr(pb, f"{method}Request")()
             status, said, _ = failure(lambda of=(method, request): client.call(*of))
@@ -95,11 +83,11 @@ def test_sweep_with_early_stopping_is_stored_and_seen(katib, reader):
     check_sweep(controller, katib, reader)
 
 
-def test_eight_million_empty_items_are_refused_in_little_memory(service, token):
+def test_eight_million_empty_items_are_refused_in_little_memory(grpc_service, token):
     """Built, they would take half a gigabyte in the worker, and as much where suggestions are made."""
-    process_id = service[0].process.pid
+    process_id = grpc_service[0].process.pid
     before = peak_bytes(process_id)
-    with raw_client(service[1], token, "api.v1.beta1.Suggestion") as call:
+    with raw_client(grpc_service[1], token, "api.v1.beta1.Suggestion") as call:
         message = b"\x20\x01" + b"\x12\x00" * 8_000_000
         status, said, _ = failure(lambda: call("GetSuggestions", message))
     assert (status, str(GRPC_MESSAGE_FIELDS_MAX) in said) == ("INVALID_ARGUMENT", True)
@@ -112,20 +100,20 @@ def peak_bytes(process_id):
     return int(status.partition("VmHWM:")[2].split()[0]) * limits.KIB
 
 
-def test_report_is_answered_while_suggestions_are_made(service, katib):
+def test_report_is_answered_while_suggestions_are_made(grpc_service, katib):
     """They are made in processes of their own: those that are there are stopped meanwhile."""
     request = pb.GetSuggestionsRequest(
         experiment=experiment("random", X, name="busy"), current_request_number=1
     )
     katib.suggest(request)  # a process is there now
-    stopped = suggestion_processes(service[0])
+    stopped = suggestion_processes(grpc_service[0])
     assert stopped
     for process in stopped:
         process.suspend()
     with ExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(len(stopped) + 1))
-        tokens = [service[0].new_owner() for _ in range(len(stopped) + 1)]
-        clients = [katib_client(stack, service[1], token) for token in tokens]
+        tokens = [grpc_service[0].new_owner() for _ in range(len(stopped) + 1)]
+        clients = [katib_client(stack, grpc_service[1], token) for token in tokens]
         asked = [threads.submit(client.suggest, request) for client in clients]
         wait_until(lambda: any(each.done() for each in asked))  # by a new process
         katib.report("other-bcdfghjk", ("loss", 1))

@@ -26,18 +26,6 @@ ATTEMPTS = 300
 """Before a test gives up, 0.1 seconds apart."""
 
 
-@pytest.fixture(scope="module")
-def service(servers, tmp_path_factory):
-    """A running service with a gRPC port, on a database of its own: the service, and the port."""
-    directory = tmp_path_factory.mktemp("katib")
-    with (
-        servers.database() as url,
-        servers.settings(url) as settings,
-        live_grpc_service(settings, directory) as live,
-    ):
-        yield live
-
-
 def stored_values(katib, trial):
     """Return the values of a trial's log, as numbers, in order."""
     return [int(value) for _, value, _ in katib.logs(trial)]
@@ -120,8 +108,8 @@ def ports_of(process, status):
     }
 
 
-def test_calls_without_database_are_unavailable_and_then_stored(servers, service):
-    live, port = service
+def test_calls_without_database_are_unavailable_and_then_stored(servers, grpc_service):
+    live, port = grpc_service
     name = live.database_url.rpartition("/")[2].partition("?")[0]
     with (
         ExitStack() as stack,

@@ -4,18 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from support import event_files
-
-
-@pytest.fixture
-def written(logdir):
-    """A log directory with one run."""
-    events = [event_files.scalar_event("loss", step, 1.0) for step in range(5)]
-    event_files.write_records(logdir / "run" / "tfevents.1", events)
-    return logdir
-
 
 def fields_of(reader, ended):
     return reader.http.get(f"/api/v1/experiments/{ended.experiment_id}").json()

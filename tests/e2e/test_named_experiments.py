@@ -5,13 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from support import event_files
+from support.event_files import append_scalars
 from support.uploading import Uploader, wait_until
-
-
-def write(logdir, run):
-    events = [event_files.scalar_event("loss", step, 1.0) for step in range(5)]
-    event_files.write_records(logdir / run / "tfevents.1", events)
 
 
 def experiments(reader):
@@ -24,7 +19,7 @@ def hosts(uploader, tmp_path):
     made = []
     for number in range(4):
         host = tmp_path / f"host{number}"
-        write(host / "logs", f"run{number}")
+        append_scalars(host / "logs", run=f"run{number}")
         made.append(Uploader(uploader.server, uploader.token, host))
     return made
 
@@ -81,7 +76,7 @@ def test_hosts_that_start_at_once_make_one_experiment(hosts, reader):
 
 
 def test_name_that_several_have_is_refused(uploader, reader, logdir):
-    write(logdir, "run")
+    append_scalars(logdir)
     for _ in range(2):
         assert uploader.run("--logdir", logdir, "--one-shot", "--new", "--name", "x").code == 0
     ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment-name", "x")
@@ -101,14 +96,14 @@ def test_name_that_several_have_is_refused(uploader, reader, logdir):
     ],
 )
 def test_options_that_contradict_are_refused(uploader, logdir, options, said):
-    write(logdir, "run")
+    append_scalars(logdir)
     ended = uploader.run("--logdir", logdir, *options)
     assert (ended.code, ended.out, said in ended.err) == (2, "", True), ended.err
 
 
 def test_upload_without_name_is_named_by_its_directory(uploader, reader, tmp_path):
     logdir = tmp_path / "spirals" / "runs"
-    write(logdir, "run")
+    append_scalars(logdir)
 
     def name_of(ended):
         return reader.http.get(f"/api/v1/experiments/{ended.experiment_id}").json()["name"]

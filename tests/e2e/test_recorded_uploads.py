@@ -15,22 +15,10 @@ from datetime import datetime
 
 import pytest
 
-from support import event_files
+from support.event_files import append_scalars
 from support.uploading import lines_without_wait, wait_until
 
 HAS_EXIT_CODES = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
-
-
-@pytest.fixture
-def written(logdir):
-    """A log directory with one run."""
-    write(logdir)
-    return logdir
-
-
-def write(logdir, steps=range(5)):
-    events = [event_files.scalar_event("loss", step, 1.0) for step in steps]
-    event_files.write_records(logdir / "run" / "tfevents.1", events, append=True)
 
 
 def uploads_of(reader, experiment_id):
@@ -62,7 +50,7 @@ def test_one_shot_records_its_machine_and_end(uploader, reader, written):
     again = uploader.run("--logdir", written, "--one-shot")
     assert "nothing new" in again.err
     assert len(uploads_of(reader, ended.experiment_id)) == 1
-    write(written, range(5, 9))
+    append_scalars(written, range(5, 9))
     (written / "run" / "tfevents.2").write_bytes(b"no event file" * 10)
     assert uploader.run("--logdir", written, "--one-shot").code == 1
     statuses = [each["status"] for each in uploads_of(reader, ended.experiment_id)]

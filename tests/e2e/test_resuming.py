@@ -17,11 +17,6 @@ from support.flaky_proxy import flaky_proxy
 from support.uploading import experiment_id_of, tensorboard_scalars, wait_until
 
 
-def write(logdir, steps, run="run", append=True):
-    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
-    event_files.write_records(logdir / run / "tfevents.1", events, append=append)
-
-
 def events_of(out):
     return [json.loads(line) for line in out.splitlines()]
 
@@ -36,7 +31,7 @@ def experiments_of(reader):
 @pytest.fixture
 def killed(uploader, reader, logdir):
     """The experiment of an upload that was killed after its first ten points."""
-    write(logdir, range(10))
+    event_files.append_scalars(logdir, range(10))
     with uploader.follow(logdir) as following:
         experiment_id = following.wait_for_experiment()
         wait_until(lambda: reader.get(experiment_id, "scalars"))
@@ -46,7 +41,7 @@ def killed(uploader, reader, logdir):
 
 
 def test_follow_killed_resumes_its_experiment_and_says_so(uploader, reader, logdir, killed):
-    write(logdir, range(10, 20))
+    event_files.append_scalars(logdir, range(10, 20))
     with uploader.follow(logdir, "--json") as following:
         wait_until(lambda: reader.get(killed, "scalars")["run"]["loss"]["count"] == 20)
         ended = following.stop()
@@ -59,7 +54,7 @@ def test_follow_killed_resumes_its_experiment_and_says_so(uploader, reader, logd
 
 def test_one_shot_given_again_resumes_and_says_nothing_new(uploader, reader, logdir, killed):
     other = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "lo.*")
-    write(logdir, range(10, 12))
+    event_files.append_scalars(logdir, range(10, 12))
     finished = uploader.run("--logdir", logdir / "run" / "..", "--one-shot", "--json")
     again = uploader.run("--logdir", logdir, "--one-shot", "--json")
     assert (finished.code, again.code) == (0, 0)
@@ -72,7 +67,7 @@ def test_one_shot_given_again_resumes_and_says_nothing_new(uploader, reader, log
 
 
 def test_one_shot_that_lost_its_server_is_resumed(uploader, reader, live_service, logdir):
-    write(logdir, range(10))
+    event_files.append_scalars(logdir, range(10))
     with flaky_proxy(
         live_service.url, ["", *["503"] * 1000]
     ) as proxy:  # the experiment is made, and nothing is taken
@@ -94,7 +89,7 @@ def test_one_shot_that_lost_its_server_is_resumed(uploader, reader, live_service
 
 
 def test_two_that_begin_at_once_share_one_experiment(uploader, reader, logdir):
-    write(logdir, range(100))
+    event_files.append_scalars(logdir, range(100))
     with uploader.follow(logdir) as first, uploader.follow(logdir) as second:
         assert first.wait_for_experiment() == second.wait_for_experiment()
         assert (first.stop().code, second.stop().code) == (0, 0)
@@ -105,7 +100,7 @@ def test_two_that_begin_at_once_share_one_experiment(uploader, reader, logdir):
 def troubled(logdir):
     """A log directory with three unreadable paths and a damaged record."""
     for run in ("run", "bad"):
-        write(logdir, range(10), run)
+        event_files.append_scalars(logdir, range(10), run)
     event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
     event_files.spoil_length_checksum(logdir / "bad" / "tfevents.1", 5)
     (logdir / "text.tfevents").write_text("this is no event file, whatever its name")

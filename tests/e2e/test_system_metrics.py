@@ -24,18 +24,6 @@ NAMES = {
 """Metrics that every Linux machine has; those of disks are missing in some containers."""
 
 
-@pytest.fixture
-def written(logdir):
-    """A log directory with one run."""
-    write(logdir)
-    return logdir
-
-
-def write(logdir, steps=range(5)):
-    events = [event_files.scalar_event("loss", step, 1.0) for step in steps]
-    event_files.write_records(logdir / "run" / "tfevents.1", events, append=True)
-
-
 def system_run(reader, experiment_id):
     """Return name and series of the run with the metrics: {tag: {step: (wall time, value)}}."""
     runs = reader.scalars(experiment_id)
@@ -72,7 +60,7 @@ def test_metrics_are_in_a_run_of_their_own_and_verify_matches(uploader, reader, 
     with uploader.follow(written, "--system-metrics", "1") as following:
         experiment_id = following.wait_for_experiment()
         wait_until(lambda: has_metrics(reader, experiment_id, 3))
-        write(written, range(5, 9))
+        event_files.append_scalars(written, range(5, 9))
         ended = following.stop(signal.SIGINT)
     assert (ended.code, "9 scalars" in ended.err or "scalars" in ended.err) == (0, True)
     name = check_metrics(reader, experiment_id, began)

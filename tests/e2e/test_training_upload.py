@@ -9,7 +9,7 @@ import socket
 import psutil
 import pytest
 
-from support import event_files
+from support.event_files import append_scalars
 from tbupload.integrations.training_upload import TrainingUpload
 
 
@@ -30,16 +30,11 @@ def training(configured, monkeypatch):  # noqa: ARG001 - it sets the variables
             each.upload.stop()
 
 
-def train(logdir, steps=range(5)):
-    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
-    event_files.write_records(logdir / "train" / "tfevents.1", events, append=True)
-
-
 def test_end_of_training_says_that_all_is_stored(training, uploader, reader, logdir, capsys):
     each = training(name="first")
     each.begin(str(logdir), {"lr": 0.5})
     url = each.upload.url
-    train(logdir)
+    append_scalars(logdir)
     each.end()
     assert capsys.readouterr().err.splitlines()[-2:] == [
         f"tbupload: {url}",
@@ -70,7 +65,7 @@ def test_training_after_one_that_raised_continues_it(training, logdir, capsys):
     each = training()
     for steps in (range(3), range(3, 6)):
         each.begin(str(logdir))
-        train(logdir, steps)
+        append_scalars(logdir, steps)
         url = each.upload.url
     each.end()
     assert each.upload.result.is_complete
@@ -90,7 +85,7 @@ def test_end_of_training_does_not_wait_for_absent_server(training, logdir, monke
     monkeypatch.setenv("TBHUB_SERVER", "http://127.0.0.1:9")
     each = training()
     each.begin(str(logdir))
-    train(logdir)
+    append_scalars(logdir)
     each.end()
     assert "nothing is uploaded yet" in caplog.text
 
@@ -102,6 +97,6 @@ def test_end_of_training_waits_briefly_for_silent_server(training, logdir, monke
         monkeypatch.setenv("TBHUB_SERVER", f"http://127.0.0.1:{silent.getsockname()[1]}")
         each = training()
         each.begin(str(logdir))
-        train(logdir)
+        append_scalars(logdir)
         each.end()
     assert "nothing is uploaded yet" in caplog.text

@@ -99,7 +99,7 @@ def both(world, clean, tmp_path_factory):
     )
     experiment_id = tenant.upload(clean.logdir).experiment_id
     ended = tenant.upload(logdir, "--experiment", experiment_id)
-    return CleanUpload(logdir, ended.done, tenant.stored(experiment_id))
+    return CleanUpload(world, logdir, ended.done, tenant.stored(experiment_id))
 
 
 @pytest.fixture

@@ -27,13 +27,7 @@ is there.
 
 def upload_with(faults, world, clean):
     """Upload with these faults, and check the result; return how many were met."""
-    tenant = world.tenant()
-    world.disarm()
-    world.http.arm(faults)
-    ended = tenant.upload(clean.logdir)
-    hits = world.http.hits
-    clean.check(tenant, ended, says_all=not DOUBLING & set(faults.values()))
-    return hits
+    return clean.upload_with(world.http, faults, says_all=not DOUBLING & set(faults.values()))
 
 
 def every_call_fails_once(fault, world, clean):

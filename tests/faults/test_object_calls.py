@@ -13,34 +13,21 @@ FAULTS = ("500", "half sent", "lost", "unanswered")
 BLOBS_MIN = 4
 
 
-def upload_with(faults, world, clean):
-    """Upload with these faults, and check the result with the bytes of its blobs; return how many
-    were met.
-    """
-    tenant = world.tenant()
-    world.disarm()
-    world.objects.arm(faults)
-    ended = tenant.upload(clean.logdir)
-    hits = world.objects.hits
-    clean.check(tenant, ended)
-    return hits
-
-
 def test_object_calls_that_fail_sometimes_are_repeated(world, clean):
     faults = dict(zip(range(1, 50, 2), itertools.cycle(FAULTS), strict=False))
-    assert upload_with(faults, world, clean) >= BLOBS_MIN
+    assert clean.upload_with(world.objects, faults) >= BLOBS_MIN
 
 
 @pytest.mark.parametrize("fault", ["500", "unanswered"])
 def test_object_store_that_is_away_for_while_delays_upload(world, clean, fault):
     calls = range(1, 1 + ATTEMPTS * BLOBS_MIN)
-    assert upload_with(dict.fromkeys(calls, fault), world, clean) == len(calls)
+    assert clean.upload_with(world.objects, dict.fromkeys(calls, fault)) == len(calls)
 
 
 @pytest.mark.every_fault
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_single_call_fails_as_often_as_it_is_tried(world, clean, fault):
     for at in itertools.count(1):
-        if not upload_with(dict.fromkeys(range(at, at + ATTEMPTS), fault), world, clean):
+        if not clean.upload_with(world.objects, dict.fromkeys(range(at, at + ATTEMPTS), fault)):
             break
     assert at >= BLOBS_MIN

@@ -31,17 +31,6 @@ SOME_OF_MERGES = {"before": (4,), "after": (12,)}
 COMMITS = ({1, 2, 5, 9, 14, 20}, {3, 7, 8, 13, 18, 25})
 
 
-def upload_with(choose, world, clean):
-    """Upload with the selected faults, and check the result; return how many were met."""
-    tenant = world.tenant()
-    world.disarm()
-    world.sql.arm(choose)
-    ended = tenant.upload(clean.logdir)
-    hits = world.sql.hits
-    clean.check(tenant, ended)
-    return hits
-
-
 @pytest.fixture(scope="module")
 def different_statements(world, clean):
     """Return how often each statement occurs in an upload and its compactions."""
@@ -66,22 +55,18 @@ def test_each_different_statement_fails(
         places = {
             (text, min(turn, different_statements[text])) for turn, text in enumerate(group, 1)
         }
-        hits += upload_with(
-            lambda _, text, time, at=places: fault if (text, time) in at else "", world, clean
+        hits += clean.upload_with(
+            world.sql, lambda _, text, time, at=places: fault if (text, time) in at else ""
         )
     assert hits >= DIFFERENT_MIN / 2
 
 
 @pytest.mark.parametrize("times", COMMITS)
 def test_commit_with_lost_answer_is_done_exactly_once(world, clean, times):
-    assert (
-        upload_with(
-            lambda _, text, time: "after" if text == "COMMIT" and time in times else "",
-            world,
-            clean,
-        )
-        > 2
+    hits = clean.upload_with(
+        world.sql, lambda _, text, time: "after" if text == "COMMIT" and time in times else ""
     )
+    assert hits > 2
 
 
 def merge_hits(world, clean, both, fault, at):
@@ -114,8 +99,8 @@ def test_compaction_broken_anywhere_leaves_no_trace(world, clean, both, fault, i
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_single_statement_fails(world, clean, fault):
     for at in itertools.count(1):
-        if not upload_with(
-            lambda number, _text, _time, at=at: fault if number == at else "", world, clean
+        if not clean.upload_with(
+            world.sql, lambda number, _text, _time, at=at: fault if number == at else ""
         ):
             break
     assert at >= STATEMENTS_MIN

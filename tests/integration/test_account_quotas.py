@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 
 import pytest
 
-from support.batches import ApiClient, batch, images, scalars, segment, stream
+from support.batches import ApiClient, images, scalars, segment, stream
 from support.people import new_person
-from support.quotas import admit_member, assert_counted, set_quota, stored_usage
+from support.quotas import (
+    admit_member,
+    assert_counted,
+    set_quota,
+    stored_usage,
+    upload_until_refused,
+)
 from support.share_links import make_link
 from tbservice.auth import workspaces
 from tbservice.auth.tokens import create_owner_token
 from tbservice.errors import QuotaExceeded
 from tbservice.experiments import quota_changes
 from tbservice.server import quota_administration
-from tbservice.types.grants import AppendGrant
 
 POINTS = 100
 
@@ -112,15 +116,7 @@ def test_uploads_to_two_workspaces_stay_within_the_account(account, client, data
 
     def upload(place):
         index, experiment = place
-        grant, number = AppendGrant(account.places[index], experiment), 0
-        while True:
-            steps = range(number * POINTS, (number + 1) * POINTS)
-            content = batch(segment(stream(), number, number + 1, scalars("loss", steps)))
-            try:
-                ingest.accept(grant, content, lambda _: nullcontext())
-            except QuotaExceeded:
-                return number
-            number += 1
+        return upload_until_refused(ingest, account.places[index], experiment, POINTS)
 
     with ThreadPoolExecutor(len(uploads)) as pool:
         stored = sum(pool.map(upload, uploads)) * POINTS

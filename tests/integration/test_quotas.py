@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 
 import pytest
 from sqlalchemy import text
 
-from support.batches import ApiClient, batch, images, scalars, segment, stream, texts
+from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.katib import log
-from support.quotas import admit_member, assert_counted, set_quota, stored_usage
+from support.quotas import (
+    admit_member,
+    assert_counted,
+    set_quota,
+    stored_usage,
+    upload_until_refused,
+)
 from support.share_links import make_link
 from tbservice.errors import Invalid, QuotaExceeded, StartupError
 from tbservice.experiments import quota_changes
@@ -147,15 +152,7 @@ def test_uploads_at_once_store_no_more_than_the_quota(client, api, database, wor
     ingest = client.app.state.ingest
 
     def upload(experiment):
-        grant, number = AppendGrant(workspace_id, experiment), 0
-        while True:
-            steps = range(number * POINTS, (number + 1) * POINTS)
-            content = batch(segment(stream(), number, number + 1, scalars("loss", steps)))
-            try:
-                ingest.accept(grant, content, lambda _: nullcontext())
-            except QuotaExceeded:
-                return number
-            number += 1
+        return upload_until_refused(ingest, workspace_id, experiment, POINTS)
 
     with ThreadPoolExecutor(UPLOADERS) as pool:
         written = list(pool.map(upload, experiments))

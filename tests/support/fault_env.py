@@ -100,9 +100,25 @@ class Tenant:
 class CleanUpload:
     """The result of an upload without faults, and what it stored."""
 
+    world: FaultEnv
     logdir: Path
     done: dict
     stored: dict
+
+    def upload_with(
+        self, proxy: HttpFaults | PostgresFaults, faults: object, *, says_all: bool = True
+    ) -> int:
+        """Upload the same with these faults at one of the proxies, and check the result.
+
+        Returns how many were met.
+        """
+        self.world.disarm()
+        tenant = self.world.tenant()
+        proxy.arm(faults)
+        ended = tenant.upload(self.logdir)
+        hits = proxy.hits
+        self.check(tenant, ended, says_all=says_all)
+        return hits
 
     def check(self, tenant: Tenant, ended: Ended, *, says_all: bool = True) -> None:
         """Check that an upload with exit code 0 stored what the clean one stored, once, in one
@@ -142,7 +158,7 @@ def clean_upload(world: FaultEnv, logdir: Path) -> CleanUpload:
     tenant = world.tenant()
     world.disarm()
     ended = tenant.upload(logdir)
-    return CleanUpload(logdir, ended.done, tenant.stored(ended.experiment_id))
+    return CleanUpload(world, logdir, ended.done, tenant.stored(ended.experiment_id))
 
 
 @contextmanager

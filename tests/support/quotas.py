@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from sqlalchemy import text
 
+from support.batches import batch, scalars, segment, stream
 from support.people import new_person
 from tbservice.auth import people
+from tbservice.errors import QuotaExceeded
 from tbservice.experiments.tables import experiment_size
 from tbservice.quotas import plans
 from tbservice.quotas.tables import usage_counters
+from tbservice.types.grants import AppendGrant
 from tbservice.types.identifiers import ExperimentId
 from tbservice.types.people import Role
 from tbservice.types.quotas import QUOTA_NAMES
@@ -25,6 +30,19 @@ def set_quota(database, holder, **limits):
     """Set the limits of a workspace or account, as an administrator does; the others are none."""
     with database.transaction(holder if isinstance(holder, int) else None) as db:
         plans.set_quota(db, holder, None, dict.fromkeys(QUOTA_NAMES) | limits)
+
+
+def upload_until_refused(ingest, workspace_id, experiment, points):
+    """Send batches of so many points into an experiment; return how many were stored."""
+    grant, number = AppendGrant(workspace_id, experiment), 0
+    while True:
+        steps = range(number * points, (number + 1) * points)
+        content = batch(segment(stream(), number, number + 1, scalars("loss", steps)))
+        try:
+            ingest.accept(grant, content, lambda _: nullcontext())
+        except QuotaExceeded:
+            return number
+        number += 1
 
 
 def stored_usage(database, workspace_id):
