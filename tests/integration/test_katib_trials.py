@@ -251,16 +251,6 @@ def test_first_report_of_suggestion_shows_its_hparams(katib, board):
     assert times == (NOON, 0)
 
 
-def test_first_report_links_trial_to_suggested_experiment(api, katib):
-    reply = GetSuggestionsReply()
-    reply.parameter_assignments.add(trial_name="by-hand")
-    katib.call(trials.record_suggestions, experiment("sweep"), reply)
-    katib.report("by-hand", log("accuracy", 0.5))
-    katib.call(trials.set_trial_status, SetTrialStatusRequest(trial_name="by-hand"))
-    listed = api.request("GET", "/experiments").json()["experiments"]
-    assert [item["name"] for item in listed] == ["sweep"]
-
-
 def test_suggestions_that_no_trial_used_are_deleted(katib, database, workspace_id):
     for name in ("unused", "used", "new"):
         reply = GetSuggestionsReply()

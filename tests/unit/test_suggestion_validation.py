@@ -75,62 +75,80 @@ VALID = {
     ),
 }
 
+SETTINGS = [
+    ("random", "unknown_conf", 1111, "unknown setting unknown_conf for algorithm random"),
+    (
+        "bayesianoptimization",
+        "unknown_conf",
+        1111,
+        "unknown setting unknown_conf for algorithm bayesianoptimization",
+    ),
+    ("multivariate-tpe", "gamma", 0.5, "unknown setting gamma for algorithm multivariate-tpe"),
+    ("tpe", "gamma", 1.5, "gamma should be in the range of (0, 1)"),
+    ("tpe", "gamma", "nan", "gamma should be in the range of (0, 1)"),
+    ("tpe", "n_EI_candidates", 0, "n_EI_candidates should be great than zero"),
+    ("tpe", "prior_weight", 0, "prior_weight should be great than zero"),
+    ("tpe", "prior_weight", "1e999", "prior_weight should be at most 1e+300"),
+    (
+        "tpe",
+        "prior_weight",
+        "aaa",
+        "failed to validate prior_weight(aaa): could not convert string to float: 'aaa'",
+    ),
+    (
+        "tpe",
+        "random_state",
+        "1e999",
+        "failed to validate random_state(1e999): invalid literal for int() with base 10: '1e999'",
+    ),
+    ("tpe", "n_startup_trials", -1, "n_startup_trials should be great or equal than zero"),
+    ("tpe", "n_ei_candidates", 10**12, "n_ei_candidates should be at most 10000"),
+    ("tpe", "n_ei_candidates", -1, "n_ei_candidates should be great or equal than zero"),
+    ("tpe", "n_EI_candidates", 10**12, "n_EI_candidates should be at most 10000"),
+    (
+        "bayesianoptimization",
+        "n_initial_points",
+        -1,
+        "n_initial_points should be great or equal than zero",
+    ),
+    (
+        "cmaes",
+        "restart_strategy",
+        "invalid",
+        "restart_strategy invalid is not supported in CMAES optimization",
+    ),
+    ("cmaes", "sigma", -10, "sigma should be great or equal than zero"),
+    ("cmaes", "sigma", "inf", "sigma should be at most 1e+300"),
+    ("hyperband", "r_l", "nine", "r_l must be a positive float number."),
+    ("hyperband", "r_l", "1e999", "r_l must be a positive float number."),
+    ("hyperband", "r_l", 0, "r_l must be a positive float number."),
+    ("hyperband", "r_l", 1e300, "r_l must be at most 1e+09, and eta^50 at least r_l."),
+    ("hyperband", "eta", "1.0000001", "r_l must be at most 1e+09, and eta^50 at least r_l."),
+    ("hyperband", "eta", 1, "eta must be greater than one."),
+    ("hyperband", "eta", "nan", "eta must be a number."),
+]
+"""Algorithm, a setting that is wrong, its value, and the text."""
+
+SPACES = {"cmaes": PAIR, "hyperband": (INT,)}
+DEFAULTS = {"hyperband": HYPERBAND}
+
 REFUSED = [
+    *[
+        (
+            experiment(
+                algorithm,
+                *SPACES.get(algorithm, ()),
+                settings={**DEFAULTS.get(algorithm, {}), name: value},
+            ),
+            text,
+        )
+        for algorithm, name, value, text in SETTINGS
+    ],
     (pb.Experiment(), "unknown algorithm name "),
     (experiment("unknown"), "unknown algorithm name unknown"),
     (experiment("enas"), "unknown algorithm name enas"),
     (experiment("pbt"), "unknown algorithm name pbt"),
     (experiment("x" * 10_000), f"unknown algorithm name {'x' * 100}…"),
-    (
-        experiment("random", settings={"unknown_conf": 1111}),
-        "unknown setting unknown_conf for algorithm random",
-    ),
-    (
-        experiment("bayesianoptimization", settings={"unknown_conf": 1111}),
-        "unknown setting unknown_conf for algorithm bayesianoptimization",
-    ),
-    (
-        experiment("multivariate-tpe", settings={"gamma": 0.5}),
-        "unknown setting gamma for algorithm multivariate-tpe",
-    ),
-    (experiment("tpe", settings={"gamma": 1.5}), "gamma should be in the range of (0, 1)"),
-    (experiment("tpe", settings={"gamma": "nan"}), "gamma should be in the range of (0, 1)"),
-    (
-        experiment("tpe", settings={"n_EI_candidates": 0}),
-        "n_EI_candidates should be great than zero",
-    ),
-    (
-        experiment("tpe", settings={"prior_weight": 0}),
-        "prior_weight should be great than zero",
-    ),
-    (
-        experiment("tpe", settings={"prior_weight": "1e999"}),
-        "prior_weight should be at most 1e+300",
-    ),
-    (
-        experiment("tpe", settings={"prior_weight": "aaa"}),
-        "failed to validate prior_weight(aaa): could not convert string to float: 'aaa'",
-    ),
-    (
-        experiment("tpe", settings={"random_state": "1e999"}),
-        "failed to validate random_state(1e999): invalid literal for int() with base 10: '1e999'",
-    ),
-    (
-        experiment("tpe", settings={"n_startup_trials": -1}),
-        "n_startup_trials should be great or equal than zero",
-    ),
-    (
-        experiment("tpe", settings={"n_ei_candidates": 10**12}),
-        "n_ei_candidates should be at most 10000",
-    ),
-    (
-        experiment("tpe", settings={"n_ei_candidates": -1}),
-        "n_ei_candidates should be great or equal than zero",
-    ),
-    (
-        experiment("tpe", settings={"n_EI_candidates": 10**12}),
-        "n_EI_candidates should be at most 10000",
-    ),
     *[
         (
             experiment(algorithm, *PAIR, settings={"random_state": -1}),
@@ -139,10 +157,6 @@ REFUSED = [
         for algorithm in ALGORITHMS
         if algorithm != "hyperband"
     ],
-    (
-        experiment("bayesianoptimization", settings={"n_initial_points": -1}),
-        "n_initial_points should be great or equal than zero",
-    ),
     *[
         (
             experiment("bayesianoptimization", settings={name: "unknown value"}),
@@ -150,15 +164,6 @@ REFUSED = [
         )
         for name in ("base_estimator", "acq_func", "acq_optimizer")
     ],
-    (
-        experiment("cmaes", *PAIR, settings={"restart_strategy": "invalid"}),
-        "restart_strategy invalid is not supported in CMAES optimization",
-    ),
-    (
-        experiment("cmaes", *PAIR, settings={"sigma": -10}),
-        "sigma should be great or equal than zero",
-    ),
-    (experiment("cmaes", *PAIR, settings={"sigma": "inf"}), "sigma should be at most 1e+300"),
     (
         experiment("cmaes", INT, parameter("b", "discrete", 1, 2)),
         "cmaes only supports two or more dimensional continuous search space.",
@@ -172,31 +177,6 @@ REFUSED = [
         "Max Trial Count: 26 > all possible search combinations: 25",
     ),
     (experiment("hyperband", INT), "r_l and resource_name must be set."),
-    (
-        experiment("hyperband", INT, settings={"r_l": "nine", "resource_name": "param-1"}),
-        "r_l must be a positive float number.",
-    ),
-    (
-        experiment("hyperband", INT, settings={"r_l": "1e999", "resource_name": "param-1"}),
-        "r_l must be a positive float number.",
-    ),
-    (
-        experiment("hyperband", INT, settings=HYPERBAND | {"r_l": 0}),
-        "r_l must be a positive float number.",
-    ),
-    (
-        experiment("hyperband", INT, settings=HYPERBAND | {"r_l": 1e300}),
-        "r_l must be at most 1e+09, and eta^50 at least r_l.",
-    ),
-    (
-        experiment("hyperband", INT, settings=HYPERBAND | {"eta": "1.0000001"}),
-        "r_l must be at most 1e+09, and eta^50 at least r_l.",
-    ),
-    (
-        experiment("hyperband", INT, settings=HYPERBAND | {"eta": 1}),
-        "eta must be greater than one.",
-    ),
-    (experiment("hyperband", INT, settings=HYPERBAND | {"eta": "nan"}), "eta must be a number."),
     (
         experiment("hyperband", INT, settings=HYPERBAND, parallel_trial_count=8),
         "parallelTrialCount must be not less than 9.",
