@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from html import unescape
 from urllib.parse import urlencode
 
@@ -277,6 +278,34 @@ def test_comparison_of_more_runs_than_are_drawn_says_so(
     assert links[0][1] == "the &lt;other&gt;"
     cut = viewer.get(unescape(links[1][0]))
     assert config_of(cut)["where"] == f"(loss.points = 1) and {where}"
+
+
+def test_comparison_follows_running_experiments_first(api, viewer, workspace_id):
+    ids = []
+    for number in range(6):
+        ids.append(api.new_experiment(name=f"try {number}"))
+        api.write(ids[-1], segment(stream("a"), 0, 9, scalars("followed", [1])))
+        if number:
+            upload = {"origin": {}, "packages": [], "status_of": "upload"}
+            started = {**upload, "started_at": datetime.now(UTC).isoformat()}
+            path = f"/experiments/{ids[-1]}/uploads/{'a' * 16}"
+            api.request("PUT", path, json=started).raise_for_status()
+    where = " or ".join(f'experiment = "{id_}"' for id_ in ids[:5])
+    page = viewer.get(compare(workspace_id, where=where))
+    assert config_of(page)["live"] == [
+        0,
+        1,
+        2,
+        3,
+    ]  # newest first: the one that does not run is last
+    assert "appear by themselves" not in page.text
+    everything = viewer.get(
+        compare(workspace_id, where="followed.points = 1", sort="experiment_name")
+    )
+    assert config_of(everything)["live"] == [1, 2, 3, 4]
+    assert "5 of these experiments are running" in everything.text
+    groups = viewer.get(compare(workspace_id, where="followed.points = 1", group="run"))
+    assert "5 of these experiments are running" in groups.text
 
 
 def test_groups_are_computed_of_all_that_is_selected(

@@ -162,7 +162,8 @@ class PictureAddress(NamedTuple):
 class Charts:
     """The cards of a page, and of how many tags and runs they were chosen.
 
-    With `groups`, `runs` are groups of runs. `pictures` says where the cards are as pictures.
+    With `groups`, `runs` are groups of runs. `pictures` says where the cards are as pictures;
+    `running` counts the experiments that may have new points.
     """
 
     address: ChartsAddress
@@ -173,6 +174,7 @@ class Charts:
     config: dict[str, Any]
     groups: ShownGroups | None = None
     pictures: PictureAddress | None = None
+    running: int = 0
 
     @property
     def is_distribution(self) -> bool:

@@ -37,7 +37,7 @@ from tbservice.pages.experiments.group_cards import (
     make_group_charts,
     parse_steps,
 )
-from tbservice.pages.experiments.live_rows import list_live_sources
+from tbservice.pages.experiments.live_rows import LIVE_EXPERIMENTS_ITEMS_MAX, list_live_sources
 from tbservice.pages.people.saved_views import (
     VIEW_ID_CHARS_MAX,
     ShownViews,
@@ -200,13 +200,12 @@ def _show(
                 error = problem
     shares = chosen.count_by_experiment() if chosen.left_out and "where" in others else []
     runs = _list_runs(comparison)
-    if charts is not None:
-        _make_live(page, grant, charts, comparison)
-    else:
+    if charts is None:
         totals = tags_total, chosen.total
         charts = _make_charts(page, grant, comparison, (runs, tags, totals), address)
         if len(shares) == 1:
             charts.config.update(is_distribution=True, where=others["where"][0])
+    _follow(page, grant, charts, comparison)
     charts.pictures = _find_pictures(others, comparison)
     shows_all = charts.is_distribution or (charts.groups is not None and "where" in others)
     return page.render(
@@ -214,6 +213,7 @@ def _show(
         error,
         comparison=comparison,
         missing=chosen.missing,
+        live_max=LIVE_EXPERIMENTS_ITEMS_MAX,
         views=views,
         charts=charts,
         runs=runs,
@@ -352,15 +352,21 @@ def _make_charts(
         return make_charts(lambda _: nullcontext(db), sources, runs, tags, address, totals)
 
 
-def _make_live(
+def _follow(
     page: WorkspacePage, grant: WorkspaceGrant, charts: Charts, comparison: RunComparison
 ) -> None:
-    """Have the script of cards of groups follow the experiments, running ones first."""
+    """Have the script of the cards follow the experiments, running ones first."""
     ids = [each.experiment_id for each in comparison.experiments]
     with page.database.transaction(grant) as db:
         statuses = list_statuses(db, ids)
-    ids.sort(key=lambda id_: statuses.get(id_) is not UploadStatus.RUNNING)
-    charts.config["sources"] = list_live_sources(page.database, page.session, ids)
+    is_running = [statuses.get(id_) is UploadStatus.RUNNING for id_ in ids]
+    order = sorted(range(len(ids)), key=lambda index: not is_running[index])
+    if charts.groups is not None:
+        by_order = [ids[index] for index in order]
+        charts.config["sources"] = list_live_sources(page.database, page.session, by_order)
+    else:
+        charts.config["live"] = order[:LIVE_EXPERIMENTS_ITEMS_MAX]
+    charts.running = sum(is_running)
 
 
 def _choose_tags(

@@ -1,8 +1,8 @@
 // Cards with curves, in place of the plain pictures of a page: cards `<article data-tag="position">`
 // in a `<section data-charts>`, which has what they show as JSON:
 // { sources: [{ id, token }], runs: [{ source, run, label }], tags: [text], has_all_runs,
-//   is_distribution, groups }: that there are more runs than are drawn, all of one source; curves of
-// groups, which then are the runs.
+//   is_distribution, groups, live }: that there are more runs than are drawn, all of one source; curves of
+// groups, which then are the runs; positions of the sources to follow, without it the first ones.
 // Points come from the HTTP API; each source's token reads this experiment alone.
 
 const POINTS_PER_RUN = 1000;
@@ -120,8 +120,9 @@ function loadCards() {
   cards.forEach((card) => seen.observe(card.element));
 }
 
-const feeds = config.sources.slice(0, STREAMS_MAX).map(
-  (source, index) => new Feed(source, { tag: config.tags, ...listRuns(index) }, (changes) => takeLive(index, changes)),
+const followed = (config.live ?? [...config.sources.keys()]).slice(0, STREAMS_MAX);
+const feeds = followed.map(
+  (index) => new Feed(config.sources[index], { tag: config.tags, ...listRuns(index) }, (changes) => takeLive(index, changes)),
 );
 
 const title = document.title;
