@@ -35,6 +35,7 @@ NAMES = {
     "ID": "{workspace_id}",
     "EXPERIMENT": "{experiment_id}",
     "1:EXPERIMENT": "{comparison}",
+    "runs.csv": "{file}",
     "PERSON": "{user_id}",
     "nothing": "{provider}",
     "uploading": "{name:path}",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import html
 import re
+from urllib.parse import urlencode
 
 import numpy as np
 import psycopg
@@ -205,3 +206,24 @@ def test_links_show_no_tags_of_runs(api, client, experiments):
     link = make_link(api, first)
     for headers, groups in ((api.headers, 2), ({"Authorization": f"Bearer {link['token']}"}, 1)):
         assert len(client.get(path, headers=headers).json()) == groups
+
+
+def test_page_has_its_table_as_files(browser, table, experiments):
+    where = f'experiment = "{experiments[0]}" and loss.points > 1'
+    shown = browser.get(
+        f"{table}?{urlencode({'where': where, 'columns': 'loss.points', 'sort': '-run'})}"
+    )
+    links = [html.unescape(each) for each in re.findall(r'<a href="([^"]+)" download>', shown.text)]
+    assert [each.partition("?")[0] for each in links] == [
+        f"{table}/download/runs.{kind}" for kind in ("arrow", "csv", "parquet")
+    ]
+    answer = browser.get(links[1])
+    assert answer.headers["content-disposition"] == 'attachment; filename="runs.csv"'
+    first = f"{experiments[0]},<i>one</i>"
+    lines = ["experiment,experiment_name,run,loss.points", f"{first},b,5", f"{first},{RUN},5"]
+    assert answer.text.splitlines() == lines
+    groups = browser.get(f"{table}/download/runs.csv?{urlencode({'where': where, 'group': 'run'})}")
+    assert groups.text.splitlines()[0].startswith("run,runs,loss.mean,loss.std,loss.count")
+    for query, status in (("where=lr+<", 422), ("columns=lost", 422)):
+        assert browser.get(f"{table}/download/runs.csv?{query}").status_code == status
+    assert browser.get(f"{table}/download/runs.xls").status_code == 404

@@ -55,6 +55,7 @@ TABLE = [
     ("/workspace/new", {"name": "x"}, (SIGN_IN, 303, 303, 303, 303)),
     ("/workspace/ID", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/workspace/ID/runs", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/workspace/ID/runs/download/runs.csv", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/workspace/ID/runs/compare", None, (SIGN_IN, 404, 422, 422, 422)),
     ("/workspace/ID/runs/selected", {"id": "x"}, (SIGN_IN, 404, 303, 303, 303)),
     ("/workspace/ID/runs/tag", {"id": "x"}, (SIGN_IN, 404, 422, 422, 422)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -160,3 +161,18 @@ def _make_value(means: GroupMeans, group: int) -> MeanValue:
     count = int(means.counts[group])
     mean, std = float(means.mean[group]), float(means.std[group])
     return MeanValue(mean if count else None, std if count > 1 else None, count)
+
+
+def list_group_rows(
+    page: GroupsPage,
+) -> tuple[list[str], list[str], list[list[HparamValue | None]]]:
+    """Return the names of the groups' values, all columns, and a row of these for each group.
+
+    First its values, then the number of runs, then the means.
+    """
+    means = [f"{name}.{suffix}" for name in page.columns for suffix in ("mean", "std", "count")]
+    taken = {RUNS_COLUMN, *means}
+    by = [f"hparam.{name}" if name in taken else name for name in page.names]
+    columns = [*by, RUNS_COLUMN, *means]
+    rows = [[*row.key, row.runs, *itertools.chain(*row.means)] for row in page.rows]
+    return by, columns, rows

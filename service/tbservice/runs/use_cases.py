@@ -93,6 +93,7 @@ def read_table(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsT
     Arguments and errors are those of `list_runs`.
     """
     chosen = select_runs(db, grant, query.where)
+    query, _ = keep_known(chosen.known, query)
     keys = resolve_sort(chosen.known, query.sort)
     columns = _resolve_columns(chosen.known, query)
     return RunsTable(

@@ -25,6 +25,9 @@ class TableFormat(enum.StrEnum):
 
 
 _COLUMN_TYPES: Final = {str: pa.string(), float: pa.float64(), bool: pa.bool_()}
+_BATCH_ROWS: Final = 10_000
+"""Rows of a row group of a table that is in memory."""
+
 TABLE_MEDIA_TYPES: Final = {format_: MEDIA_TYPES[Format(format_.value)] for format_ in TableFormat}
 
 
@@ -45,6 +48,12 @@ def make_table(types: Mapping[str, type], chunks: Iterator[Sequence[Sequence[Any
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return RecordTable(schema, map(encode, chunks))
+
+
+def make_table_of(columns: Mapping[str, pa.Array]) -> RecordTable:
+    """Return the table of columns that are in memory."""
+    table = pa.table(dict(columns))
+    return RecordTable(table.schema, table.to_batches(_BATCH_ROWS))
 
 
 def make_batch(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:

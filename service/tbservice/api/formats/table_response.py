@@ -36,8 +36,11 @@ FORMAT: Final = "Format of the response"
 """Description of the query parameter `format`."""
 
 
-def respond_table(format_: TableFormat, make: Callable[[], RecordTable]) -> Response:
-    """Return a response that is encoded while it is sent."""
+def respond_table(
+    format_: TableFormat, make: Callable[[], RecordTable], file: str | None = None
+) -> Response:
+    """Return a response that is encoded while it is sent; browsers store it as `file`, in ASCII."""
+    stored = {} if file is None else {"Content-Disposition": f'attachment; filename="{file}"'}
     return stream_response(
-        lambda: encode_table(format_, make()), _HEADERS, TABLE_MEDIA_TYPES[format_]
+        lambda: encode_table(format_, make()), {**_HEADERS, **stored}, TABLE_MEDIA_TYPES[format_]
     )

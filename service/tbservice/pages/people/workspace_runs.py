@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tbservice import limits
+from tbservice.api.formats.record_tables import TableFormat
 from tbservice.auth.secrets import is_experiment_id
 from tbservice.errors import Invalid, MalformedRequest, ServiceError, TooLarge
 from tbservice.experiment_values import UploadStatus
@@ -35,10 +36,10 @@ from tbwire.mean_text import format_mean
 
 router = APIRouter(include_in_schema=False)
 
-_ALWAYS: Final = ("experiment", "experiment_name", "run")
+ALWAYS: Final = ("experiment", "experiment_name", "run")
 """Columns that the page reads for the name of a run, whatever is chosen."""
 
-_READ: Final = (*_ALWAYS, "training", "tags")
+_READ: Final = (*ALWAYS, "training", "tags")
 """Columns that the page reads: with those whether the run's experiment is running, and tags."""
 
 PINNED_ITEMS_MAX: Final = 3
@@ -46,6 +47,9 @@ PINNED_ITEMS_MAX: Final = 3
 
 OFFERED_ITEMS_MAX: Final = 100
 """Columns (items) that the page offers to add; others are typed."""
+
+FILES: Final = {f"runs.{each.value}": each for each in TableFormat}
+"""Files with the table: their names and formats."""
 
 _COLUMNS_CHARS_MAX: Final = 4_000
 _SECONDS_MAX: Final = 253_402_300_800
@@ -100,6 +104,10 @@ class RunsAddress:
         query = urlencode({name: value for name, value in pairs.items() if value})
         return f"{self.path}?{query}" if query else self.path
 
+    def download_link(self, file: str) -> str:
+        """Return the address of a file with all rows of the table."""
+        return f"{self.path}/download/{file}?{self.query}"
+
     def tag_link(self, tag: str) -> str:
         """Return the address of the runs with a tag, of those that the filter selects."""
         where = f"tags = {quote(tag)}"
@@ -134,7 +142,7 @@ def render_runs(
     selected: Collection[str] = (),
 ) -> Response:
     """Return the page of an address with this query; with the error of a form, and a selection."""
-    address = _read_address(page, query)
+    address = read_address(page, query)
     views = read_shown_views(page, RUNS_PAGE, address.view, address.query)
     shown: dict[str, Any] = {"address": address, "views": views, "found": None, "groups": None}
     try:
@@ -144,7 +152,8 @@ def render_runs(
     return page.render("workspace_runs.html", error, selected=selected, show=show_value, **shown)
 
 
-def _read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
+def read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
+    """Return what the query of the page says."""
     return RunsAddress(
         f"{page.address}/runs",
         query.get("where", "").strip()[: FILTER_CHARS_MAX + 1],
@@ -159,11 +168,12 @@ def _read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
 
 def _show_groups(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
     """Return what the template has of groups. Raises Invalid and TooLarge."""
-    groups = _find_groups(page, address)
+    groups = find_groups(page, address)
     equal = _find_equal(address, groups)
     return {
         "groups": groups,
         "equal": equal,
+        "files": FILES,
         "documents": write_groups(groups, equal, show_value),
         "tensorboard": _find_tensorboard(address, groups),
         "experiments_max": limits.COMPARISON_ITEMS_MAX,
@@ -173,7 +183,7 @@ def _show_groups(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
 def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
     """Return what the template has of single runs. Raises Invalid and TooLarge."""
     found = _find_runs(page, address)
-    running = [str(row[0]) for row in found.rows if row[len(_ALWAYS)] == UploadStatus.RUNNING]
+    running = [str(row[0]) for row in found.rows if row[len(ALWAYS)] == UploadStatus.RUNNING]
     names = _list_shown(found, address)
     return {
         "found": found,
@@ -183,6 +193,7 @@ def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
         "shown": names,
         "pinned": [name for name in address.pinned_names if name in found.columns],
         "offered": _list_offered(found, [name for _, name in names], address),
+        "files": FILES,
         "documents": write_runs(found, [(found.columns.index("run"), "run"), *names], show_value),
         "numbers": {name for index, name in names if _has_numbers(found, index)},
         "refer": refer_to_run,
@@ -193,7 +204,7 @@ def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
 def _list_shown(found: RunsPage, address: RunsAddress) -> list[tuple[int, str]]:
     """Return position and name of the columns that the page has beside the name of a run."""
     named = {*address.column_names, *address.pinned_names}
-    hidden = {*_ALWAYS, *({"started", "training", "tags"} - named)}
+    hidden = {*ALWAYS, *({"started", "training", "tags"} - named)}
     return [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
 
 
@@ -202,7 +213,7 @@ def _list_offered(
 ) -> list[tuple[str, str]]:
     """Return the columns that are there and not shown, each with the address that adds it."""
     known = found.known
-    names = [name for name in RUN_COLUMNS if name not in _ALWAYS]
+    names = [name for name in RUN_COLUMNS if name not in ALWAYS]
     names += [known.name_of(RunColumn("hparam", name)) for name in sorted(known.hparams)]
     for tag in sorted(known.metrics):
         names += [known.name_of(RunColumn("metric", tag, each)) for each in ("last", "min", "max")]
@@ -219,7 +230,7 @@ def _has_numbers(found: RunsPage, index: int) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
+def find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
     """Read the groups of the runs, all on one page. Raises as `list_groups`."""
     grant = page.grant_read()
     sort = [address.sort] if address.sort else []
@@ -232,7 +243,7 @@ def _find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
     )
     with page.database.snapshot(grant) as db:
         groups = list_groups(db, grant, query, GroupBy(address.group_names))
-    _fill_summaries(page.request, groups.pending_grants)
+    fill_summaries(page.request, groups.pending_grants)
     return groups
 
 
@@ -277,7 +288,7 @@ def _find_runs(page: WorkspacePage, address: RunsAddress) -> RunsPage:
             found = list_runs(db, grant, query)
         except MalformedRequest:
             found = list_runs(db, grant, replace(query, after=None))
-    _fill_summaries(page.request, found.pending_grants)
+    fill_summaries(page.request, found.pending_grants)
     return found
 
 
@@ -295,7 +306,8 @@ def parse_references(texts: Iterable[str]) -> list[ChosenRun]:
     ]
 
 
-def _fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
+def fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
+    """Have minimum and maximum of the series that lack them computed in the background."""
     for grant in grants:
         request.app.state.summaries.enqueue(grant)
 

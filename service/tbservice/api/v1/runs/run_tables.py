@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Final
 
 import numpy as np
@@ -10,27 +9,23 @@ import pyarrow as pa
 from fastapi import Query, Request, Response
 from pydantic import Field
 
-from tbservice.api.formats.record_tables import RecordTable, TableFormat
+from tbservice.api.formats.record_tables import RecordTable, TableFormat, make_table_of
 from tbservice.api.formats.table_response import FORMAT, TABLE_OPTIONS, respond_table
 from tbservice.api.http.dependencies import MayListIn, UsesDatabase
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.runs.curves import CurvesParameters, read_groups
-from tbservice.api.v1.runs.runs import fill_summaries, list_group_rows
-from tbservice.hparams.values import to_text
+from tbservice.api.v1.runs.runs import fill_summaries
 from tbservice.runs import run_values
+from tbservice.runs.arrow_columns import encode_column, encode_groups, encode_runs
 from tbservice.runs.curves import CurvesPlan, GroupCurve
-from tbservice.runs.group_table import RUNS_COLUMN, GroupsPage, list_groups
+from tbservice.runs.group_table import list_groups
 from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
-from tbservice.runs.run_values import BOOL, MISSING, NUMBER, TEXT, RunValues
-from tbservice.runs.use_cases import RunsQuery, RunsTable, read_table
+from tbservice.runs.use_cases import RunsQuery, read_table
 from tbservice.types.identifiers import Float64s, Int64s
 
 router = make_router(prefix="/api/v1/workspaces/{workspace_id}/runs", tags=["runs"])
-
-_BATCH_ROWS: Final = 10_000
-"""Rows of a row group."""
 
 _STATISTICS: Final = ("mean", "std", "stderr", "median", "min", "max")
 
@@ -79,28 +74,11 @@ def download_runs(
         with database.snapshot(grant) as db:
             groups = list_groups(db, grant, wanted, GroupBy(query.group_by, query.run_pattern))
         fill_summaries(request, groups.pending_grants)
-        return respond_table(query.format, lambda: _make_groups_table(groups))
+        return respond_table(query.format, lambda: make_table_of(encode_groups(groups)))
     with database.snapshot(grant) as db:
         table = read_table(db, grant, RunsQuery(query.where, query.sort, query.column))
     fill_summaries(request, table.pending_grants)
-    return respond_table(query.format, lambda: _make_runs_table(table))
-
-
-def _make_runs_table(table: RunsTable) -> RecordTable:
-    return _make_table(
-        {name: _encode_column(values, table.order) for name, values in table.columns.items()}
-    )
-
-
-def _make_groups_table(page: GroupsPage) -> RecordTable:
-    _, columns, rows = list_group_rows(page)
-    counts = {RUNS_COLUMN, *(f"{name}.count" for name in page.columns)}
-    order = np.arange(len(rows))
-    table = {}
-    for index, name in enumerate(columns):
-        column = _encode_column(run_values.of_objects(row[index] for row in rows), order)
-        table[name] = column.cast(pa.int64()) if name in counts else column
-    return _make_table(table)
+    return respond_table(query.format, lambda: make_table_of(encode_runs(table)))
 
 
 @get_and_post(router, "/curves/table", post_for="more columns than fit in a URL", **TABLE_OPTIONS)
@@ -136,47 +114,15 @@ def _make_curves_table(plan: CurvesPlan, curves: list[GroupCurve]) -> RecordTabl
         values = [spread.quantiles[place] for spread in spreads]
         columns[f"quantile_{quantile:g}"] = _join(values, pa.float64())
     by = {
-        f"hparam.{name}" if name in columns else name: _encode_column(
+        f"hparam.{name}" if name in columns else name: encode_column(
             run_values.of_objects(key), index
         )
         for name, key in zip(plan.names, keys, strict=True)
     }
-    return _make_table(by | columns)
+    return make_table_of(by | columns)
 
 
 def _join(parts: list[Int64s] | list[Float64s], type_: pa.DataType) -> pa.Array:
     """Return the elements of all arrays; NaN, as what does not exist, is missing."""
     arrays = [pa.array(part, type_, from_pandas=True) for part in parts]
     return pa.concat_arrays([pa.array([], type_), *arrays])
-
-
-def _make_table(columns: Mapping[str, pa.Array]) -> RecordTable:
-    table = pa.table(dict(columns))
-    return RecordTable(table.schema, table.to_batches(_BATCH_ROWS))
-
-
-def _encode_column(values: RunValues, rows: Int64s) -> pa.Array:
-    """Return the values of some rows, in that order: numbers, booleans, or texts.
-
-    A column with values of several types is of texts, as numbers are written in JSON.
-    """
-    kinds = values.kinds[rows]
-    is_missing = kinds == MISSING
-    found = set(np.unique(kinds[~is_missing]).tolist())
-    if found <= {NUMBER}:
-        return pa.array(values.numbers[rows], mask=is_missing)
-    if found == {BOOL}:
-        return pa.array(values.numbers[rows] == 1, mask=is_missing)
-    if found == {TEXT}:
-        codes = pa.array(values.codes[rows], mask=is_missing)
-        return pa.array(values.texts, pa.string()).take(codes)
-    return pa.array([_text(values, row) for row in rows.tolist()], pa.string())
-
-
-def _text(values: RunValues, row: int) -> str | None:
-    kind, number = values.kinds[row], float(values.numbers[row])
-    if kind == MISSING:
-        return None
-    if kind == TEXT:
-        return str(values.texts[values.codes[row]])
-    return to_text(number == 1 if kind == BOOL else number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 
@@ -14,7 +13,7 @@ from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.hparams.values import to_json
 from tbservice.runs.columns import RUN_COLUMNS, KnownColumns
-from tbservice.runs.group_table import RUNS_COLUMN, GroupsPage, list_groups
+from tbservice.runs.group_table import GroupsPage, list_group_rows, list_groups
 from tbservice.runs.grouping import GroupBy
 from tbservice.runs.use_cases import RunsQuery, list_runs
 from tbservice.types.grants import ReadGrant
@@ -144,21 +143,6 @@ def fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
     """Let the missing summaries of these experiments be computed in the background."""
     for grant in grants:
         request.app.state.summaries.enqueue(grant)
-
-
-def list_group_rows(
-    page: GroupsPage,
-) -> tuple[list[str], list[str], list[list[HparamValue | None]]]:
-    """Return the names of the groups' values, all columns, and a row of these for each group.
-
-    First its values, then the number of runs, then the means.
-    """
-    means = [f"{name}.{suffix}" for name in page.columns for suffix in ("mean", "std", "count")]
-    taken = {RUNS_COLUMN, *means}
-    by = [f"hparam.{name}" if name in taken else name for name in page.names]
-    columns = [*by, RUNS_COLUMN, *means]
-    rows = [[*row.key, row.runs, *itertools.chain(*row.means)] for row in page.rows]
-    return by, columns, rows
 
 
 def _make_groups_answer(page: GroupsPage, *, with_available: bool) -> RunsAnswer:
