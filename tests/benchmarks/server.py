@@ -1,5 +1,6 @@
 """The server alone: prepared batches to committed, against COPY of the same points into a bare
-row-per-point table; and small requests, against `/healthz` and a bare statement.
+row-per-point table; small requests, against `/healthz` and a bare statement; and both kinds of
+uploads with summaries of series and without.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from logdirs import Size
 from machine import report, spent, time_each, told
 from prepared import make_batches, make_columns, send
 from service import Service
+from summary_cost import measure_summaries
 from upload import check_readable
 
 from support.batches import PROTOBUF
@@ -51,13 +53,15 @@ _ROW = np.dtype(
 
 
 def measure(bench: Bench) -> None:
-    """Measure prepared batches and small requests; `--only` takes batches or requests alone."""
+    """Measure prepared batches, small requests and summaries; `--only` takes one of the three."""
     with bench.new_service() as service:
         say(", ".join(f"{name} {service.query(f'SHOW {name}')[0][0]}" for name in SETTINGS))
         if bench.is_chosen("batches"):
             _measure_batches(bench, service)
         if bench.is_chosen("requests"):
             _measure_requests(service)
+    if bench.is_chosen("summaries"):
+        measure_summaries(bench)
 
 
 def _measure_batches(bench: Bench, service: Service) -> None:
