@@ -54,8 +54,21 @@ LOOKS = {
     "differences": "/workspace/{workspace}/runs/compare?where={where} and seed < 1 and lr = 0.01"
     "#differences",
     "runs": "/workspace/{workspace}/runs?where={where}",
+    "table": "/workspace/{workspace}/runs?where={where}&group=optimizer,lr&sort=loss",
+    "report": "/experiment/{id}/about#notes",
 }
 """Addresses of the pages whose looks are taken."""
+
+REPORT = """\
+Small learning rates are **too slow** in 400 steps, whatever the optimizer:
+
+![Loss by learning rate](/experiment/{id}/card.svg?tag=loss&group=lr&where=width%20%3D%2064&width=560)
+
+Width matters less than the choice of the optimizer:
+
+![By optimizer](/experiment/{id}/card.svg?tag=loss&group=optimizer&band=quartiles&y=log&width=560)
+"""
+"""Notes of the sweep, with cards of groups."""
 
 DEVICES = (
     {"viewport": {"width": 1280, "height": 900}},
@@ -116,7 +129,10 @@ def upload_sweep() -> None:
                     writer.add_scalar("accuracy", 1 - loss / 2, step)
         command = [sys.executable, "-m", "tbupload", "--logdir", logdir, "--one-shot"]
         options = ["--no-origin", "--name", SWEEP, "--tag=vision"]
-        subprocess.run([*command, *options], check=True)
+        ended = subprocess.run([*command, *options], check=True, capture_output=True, text=True)
+    id_ = ended.stdout.strip().rstrip("/").rpartition("/")[2]
+    change = [sys.executable, "-m", "tbupload", "update-metadata", id_]
+    subprocess.run([*change, "--note", REPORT.replace("{id}", id_)], check=True)
 
 
 def train_with_console() -> None:

@@ -169,6 +169,8 @@ def read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
 def _show_groups(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
     """Return what the template has of groups. Raises Invalid and TooLarge."""
     groups = find_groups(page, address)
+    if not address.column_names:
+        groups = _leave_out_empty(groups)
     equal = _find_equal(address, groups)
     return {
         "groups": groups,
@@ -245,6 +247,17 @@ def find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
         groups = list_groups(db, grant, query, GroupBy(address.group_names))
     fill_summaries(page.request, groups.pending_grants)
     return groups
+
+
+def _leave_out_empty(groups: GroupsPage) -> GroupsPage:
+    """Return the groups without the columns of which none of them has a value."""
+    kept = [
+        index
+        for index in range(len(groups.columns))
+        if any(row.means[index].count for row in groups.rows)
+    ]
+    rows = [replace(row, means=[row.means[index] for index in kept]) for row in groups.rows]
+    return replace(groups, columns=[groups.columns[index] for index in kept], rows=rows)
 
 
 def _find_equal(address: RunsAddress, groups: GroupsPage) -> dict[str, HparamValue | None]:
