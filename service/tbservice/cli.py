@@ -19,13 +19,13 @@ from typing import Any
 from tbservice.cli_abuse import add_reports, add_suspensions
 from tbservice.cli_administration import (
     add_migrate,
-    add_receipts,
     add_token,
     add_user,
     add_workspace,
 )
 from tbservice.cli_maintenance import add_audit, add_backup, add_check, add_sweep
 from tbservice.cli_overviews import add_health
+from tbservice.cli_receipts import add_receipts
 from tbwire import completion
 
 INSTALL_HINT = (

@@ -226,31 +226,6 @@ def _add_operator(people: Commands) -> None:
     operator.add_argument("--revoke", action="store_true", help=text)
 
 
-def add_receipts(commands: Commands) -> None:
-    """Add `tbservice receipts`."""
-    text = "print the receipts of what was erased, a JSON object a line, the last 10,000"
-    receipts = add_command(commands, "receipts", _print_receipts, text)
-    receipts.add_argument(
-        "--workspace",
-        type=parse_workspace_id,
-        default=0,
-        metavar="ID",
-        help="of this workspace and its experiments (default: of people)",
-    )
-
-
-def _print_receipts(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.audit import receipts
-    from tbservice.server.administration import open_database
-    from tbservice.types.identifiers import WorkspaceId
-
-    chain = WorkspaceId(options.workspace)
-    with open_database(settings) as database, database.snapshot(chain) as db:
-        found = receipts.list_of_erased(db, chain)
-    for receipt in found:
-        print(json.dumps(receipt.to_json(settings.backup_keep_days)))
-
-
 def _migrate(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.errors import StartupError
     from tbservice.server.administration import check_migrations, upgrade_database

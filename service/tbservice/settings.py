@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from tbservice.errors import StartupError
 from tbservice.types.people import Role
+from tbservice.types.receipt_keys import parse_keys
 from tbservice.types.sign_up import SignUp
 
 _FRAME_ANCESTOR: Final = re.compile(
@@ -287,11 +288,23 @@ class Settings(BaseSettings):
         pattern="^https?://",
         description="URL to which traces are sent by OTLP over HTTP; empty: there are none",
     )
+    receipt_keys: SecretStr | None = Field(
+        default=None,
+        description="Ed25519 keys of receipts of deletion, with commas between: the first private "
+        "one signs, all are published; empty: receipts are not signed",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         description="Token for /metrics, or several with commas between, to replace one; empty: "
         "only direct clients on this machine may read them",
     )
+
+    @field_validator("receipt_keys")
+    @classmethod
+    def _check_receipt_keys(cls, keys: SecretStr | None) -> SecretStr | None:
+        if keys is not None:
+            parse_keys(keys.get_secret_value())
+        return keys
 
     @field_validator("oidc_providers")
     @classmethod

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextvars
 import json
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 
 import pytest
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
 from sqlalchemy import text
 
 from support.batches import ApiClient, images, scalars, segment, stream
@@ -18,11 +20,13 @@ from support.servers import s3_client
 from tbservice.audit.acts import Act
 from tbservice.audit.log import check_chains
 from tbservice.audit.recording import record
+from tbservice.audit.signatures import NotGenuine, generate_key, list_public_keys, verify
 from tbservice.audit.tables import audit_records
 from tbservice.experiments import run_deletion
 from tbservice.experiments.eraser import erase_due
 from tbservice.experiments.tables import erased_series
 from tbservice.integrity.sweeper import sweep_now
+from tbservice.server.app import create_app
 from tbservice.throttle import Progress
 from tbservice.types.audit import AuditFilter, AuditRecord, Receipt
 from tbservice.types.grants import AdminGrant, Scope
@@ -97,6 +101,73 @@ def test_receipt_says_when_tables_and_bucket_have_nothing(
     assert receipt["objects_gone_at"] > receipt["erased_at"]
     assert receipt["swept"]["details"]["objects"] == 1
     assert list(check_chains(database, [workspace_id])) == []
+
+
+@pytest.fixture
+def signing(settings):
+    """Runs the service with these keys of receipts, while the block lasts."""
+
+    @contextmanager
+    def run(keys):
+        changed = settings.model_copy(update={"receipt_keys": SecretStr(keys)})
+        with TestClient(create_app(changed)) as client:
+            yield client
+
+    return run
+
+
+def test_signed_receipt_is_verified_by_everybody(
+    database, owner, workspace_id, erased, signing, tmp_path, run_tbservice
+):
+    """Also after another key has taken its place."""
+    (old, old_public), (new, new_public) = (generate_key() for _ in range(2))
+    token = owner.headers["Authorization"].removeprefix("Bearer ")
+    with signing(old) as client:
+        api = ApiClient(client, token)
+        (receipt,) = api.request("GET", f"/workspaces/{workspace_id}/receipts").json()["receipts"]
+        first = client.get("/api/v1/receipt-keys").json()
+        page = new_reader(client, database, new_member(database, workspace_id, Role.OWNER))
+        number = receipt["erased"]["number"]
+        downloaded = page.get(f"/workspace/{workspace_id}/receipts/{number}").json()
+    assert (receipt["experiment_id"], receipt["issuer"]) == (erased, "http://testserver")
+    assert verify(receipt, first) == verify(downloaded, first) == first["keys"][0]["kid"]
+
+    with signing(f"{new},{old_public}") as client:
+        keys = client.get("/api/v1/receipt-keys").json()
+        api = ApiClient(client, token)
+        (again,) = api.request("GET", f"/workspaces/{workspace_id}/receipts").json()["receipts"]
+    assert [each["kid"] for each in keys["keys"]] == [
+        list_public_keys(SecretStr(new_public))["keys"][0]["kid"],
+        first["keys"][0]["kid"],
+    ]
+    assert (verify(again, keys), verify(receipt, keys)) == tuple(
+        each["kid"] for each in keys["keys"]
+    )
+
+    files = {}
+    changed = {**receipt, "points": 11}
+    lines = "\n".join(map(json.dumps, (receipt, again)))
+    for name, content in {
+        "keys": json.dumps(keys),
+        "page": json.dumps({"receipts": [receipt, again]}),
+        "lines": lines,
+        "changed": f"{json.dumps(changed)}\n{lines}",
+        "unsigned": json.dumps({**receipt, "signature": None}),
+    }.items():
+        files[name] = tmp_path / name
+        files[name].write_text(content)
+    for name, code in (("page", 0), ("lines", 0), ("changed", 1), ("unsigned", 1)):
+        ended, said, _ = run_tbservice("verify-receipt", files[name], "--keys", files["keys"])
+        assert (ended, sum(line.startswith("genuine") for line in said)) == (
+            code,
+            0 if name == "unsigned" else 2,
+        ), name
+    with pytest.raises(NotGenuine, match="not one of these"):
+        verify(again, first)
+    other = again["signature"].rpartition(".")[2]
+    forged = receipt["signature"].rpartition(".")[0] + "." + other
+    with pytest.raises(NotGenuine, match="not of this key"):
+        verify({**receipt, "signature": forged}, keys)
 
 
 def test_receipt_counts_rows_only_of_an_erasure_of_one_process(

@@ -287,7 +287,7 @@ def environment_of(settings) -> dict[str, str]:
     """Return the settings as the environment of `tbservice serve`, on any free port: by default it
     would meet whatever else runs on this machine.
     """
-    secret = {"database_url", "s3_access_key", "s3_secret_key"}
+    secret = {"database_url", "receipt_keys", "s3_access_key", "s3_secret_key"}
     values = {name: getattr(settings, name).get_secret_value() for name in secret} | {"port": "0"}
     for name in ("s3_bucket", "s3_endpoint", "s3_region", "s3_path_style", "public_url"):
         values[name] = str(getattr(settings, name))

@@ -151,7 +151,7 @@ boto3: .objects .local.embedded
 botocore: .objects .local.embedded
 psycopg: .db .auth.tables.secret_use .backup.client_programs .local.embedded
 alembic: .db.migrate
-cryptography: .local.embedded
+cryptography: .audit.signatures .local.embedded
 optuna: .katib.suggestions.tpe
 cmaes: .katib.suggestions.cma_es
 scipy: .katib.suggestions

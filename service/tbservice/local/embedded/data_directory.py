@@ -3,6 +3,7 @@
 lock            locked while an instance runs
 secrets.json    generated passwords and keys, mode 0600
 owner-token     the first workspace's owner token, mode 0600, for the user who runs the instance
+receipt-keys    keys that sign receipts of deletion, mode 0600
 ports.json      the ports of the last start
 service.json    process id and public URL of the last `tbservice up`
 seaweedfs.pem   key and certificate of SeaweedFS's internal ports, mode 0600
@@ -111,6 +112,14 @@ class DataDirectory:
     def write(self, file: Path, text: str) -> None:
         """Write a file of this directory atomically, with mode 0600."""
         _write_atomically(file, text)
+
+    def read_receipt_keys(self) -> str:
+        """Return the keys of receipts; the first one is made when they are first asked for."""
+        file = self.path / "receipt-keys"
+        if not file.exists():
+            # As `tbservice receipt-key` makes it, whose import is slow: any 32 bytes are a key.
+            _write_atomically(file, f"{secrets.token_urlsafe(32)}\n")
+        return file.read_text()
 
     def choose_ports(
         self, names: Iterable[str], is_usable: Callable[[int], bool], *, keeps_saved: bool

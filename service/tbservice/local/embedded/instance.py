@@ -158,6 +158,7 @@ def make_settings(instance: Servers, *, host: str, port: int, public_url: str) -
         s3_ca_file=None,
         s3_server_side_encryption=None,
         s3_kms_key_id=None,
+        receipt_keys=SecretStr(instance.directory.read_receipt_keys()),
         host=host,
         port=port,
         public_url=public_url,

@@ -15,6 +15,7 @@ from tbservice.api.http.api_docs import TriedToken, show_with_token
 from tbservice.api.http.dependencies import UsesSettings, get_settings
 from tbservice.audit import receipts
 from tbservice.audit.recording import NO_WORKSPACE
+from tbservice.audit.signatures import sign
 from tbservice.auth import deletion, members, people, sessions, sign_in_links, tokens
 from tbservice.auth.link_urls import sign_in_url
 from tbservice.errors import NotFound, ServiceError
@@ -155,8 +156,9 @@ def download_receipts(page: SignedInPage, settings: UsesSettings, workspace_id: 
         found = receipts.list_of_erased(db, own_id)
     name = f"receipts-workspace-{own_id}.json"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    content = json.dumps([each.to_json(settings.backup_keep_days) for each in found], indent=2)
-    return Response(content, 200, headers, "application/json")
+    stated = [each.to_json(settings.backup_keep_days) for each in found]
+    signed = [sign(each, settings.receipt_keys, settings.public_url) for each in stated]
+    return Response(json.dumps(signed, indent=2), 200, headers, "application/json")
 
 
 def _list_erased(page: PersonPage) -> list[tuple[AuditRecord, dict[str, str]]]:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesSettings
 from tbservice.audit.receipts import list_receipts
+from tbservice.audit.signatures import sign
 from tbservice.errors import NotFound
 from tbservice.pages.people.workspace_view import OwnPage, parse_workspace_id
 
@@ -41,5 +42,6 @@ def download_receipt(page: OwnPage, settings: UsesSettings, number: str) -> Resp
     of_part = "" if found[0].kind == "experiment" else f"-{found[0].kind}-{erased.number}"
     name = f"receipt-{erased.object_id}{of_part}.json"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    content = json.dumps(found[0].to_json(settings.backup_keep_days), indent=2)
+    stated = found[0].to_json(settings.backup_keep_days)
+    content = json.dumps(sign(stated, settings.receipt_keys, settings.public_url), indent=2)
     return Response(content, 200, headers, "application/json")

@@ -13,6 +13,7 @@ from tbservice.api.http.dependencies import MayManage, UsesDatabase, UsesSetting
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.audit import AuditRecordAnswer
 from tbservice.audit.receipts import list_receipts
+from tbservice.audit.signatures import sign
 
 router = make_router(prefix="/api/v1/workspaces/{workspace_id}/receipts", tags=["workspaces"])
 
@@ -62,6 +63,11 @@ class ReceiptAnswer(BaseModel):
     )
     erased: AuditRecordAnswer = Field(description="The record of the erasure in the audit log")
     swept: AuditRecordAnswer | None = Field(description="The record of that sweep")
+    issuer: str = Field(description="Public URL of the service that states this")
+    signature: str | None = Field(
+        description="JSON Web Signature (RFC 7515, EdDSA) whose payload is this receipt without "
+        "this field and null ones, by a key of `/api/v1/receipt-keys`; null: the service has no key"
+    )
 
 
 class ReceiptPage(BaseModel):
@@ -88,5 +94,6 @@ def list_workspace_receipts(
     """
     with database.snapshot(grant) as db:
         page, following = list_receipts(db, grant, after, limit)
-    receipts = [ReceiptAnswer(**each.to_json(settings.backup_keep_days)) for each in page]
-    return ReceiptPage(receipts=receipts, next=following)
+    stated = [each.to_json(settings.backup_keep_days) for each in page]
+    signed = [sign(each, settings.receipt_keys, settings.public_url) for each in stated]
+    return ReceiptPage(receipts=[ReceiptAnswer(**each) for each in signed], next=following)
