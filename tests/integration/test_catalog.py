@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
 from support.batches import images, scalars, segment, stream, texts
+from tbservice.db.database import Database
+from tbservice.experiments.eraser import erase_due
 
 
 def pages(api, experiment, kind, **asked):
@@ -86,3 +92,24 @@ def test_page_token_that_is_malformed_is_refused(api, experiment):
         for kind in ("scalars", "runs"):
             answer = api.request("GET", f"/experiments/{experiment}/{kind}", params=asked)
             assert answer.status_code == status, answer.text
+
+
+PATHS = ("runs", "runs?limit=9", "names", "plugins", "scalars", "scalars?limit=9", "scalars/data")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_listing_of_what_is_erased_meanwhile_is_not_empty(api, database, monkeypatch, path):
+    """After the grant and before the snapshot: it looked like an experiment without data."""
+    experiment = api.new_experiment()
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [1])))
+    begin = Database.snapshot
+
+    def delete_first(*arguments, **options):
+        monkeypatch.undo()
+        api.request("DELETE", f"/experiments/{experiment}?final=true").raise_for_status()
+        erase_due(database, threading.Event())
+        return begin(*arguments, **options)
+
+    monkeypatch.setattr(Database, "snapshot", delete_first)
+    answer = api.request("GET", f"/experiments/{experiment}/{path}")
+    assert answer.status_code == 404, answer.text

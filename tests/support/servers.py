@@ -288,7 +288,8 @@ def environment_of(settings) -> dict[str, str]:
     would meet whatever else runs on this machine.
     """
     secret = {"database_url", "receipt_keys", "s3_access_key", "s3_secret_key"}
-    values = {name: getattr(settings, name).get_secret_value() for name in secret} | {"port": "0"}
+    given = {name: getattr(settings, name) for name in secret}
+    values = {name: each.get_secret_value() for name, each in given.items() if each} | {"port": "0"}
     for name in ("s3_bucket", "s3_endpoint", "s3_region", "s3_path_style", "public_url"):
         values[name] = str(getattr(settings, name))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TBHUB_")}

@@ -6,15 +6,16 @@ statements of one response.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
+from tbservice.experiments.lifecycle import get_experiment
 from tbservice.pagination import (
     cut_page,
     decode_run_token,
@@ -45,10 +46,23 @@ READ_BYTES_MAX: Final = 256 * limits.MIB
 ALL_BLOBS: Final = slice(None)
 """Indices into a blob sequence: all of its blobs."""
 
+_Listed = TypeVar("_Listed", bound=Sized)
+
+
+def require(db: Connection, grant: ReadGrant, listed: _Listed) -> _Listed:
+    """Return what was listed, unless it is empty because the experiment was deleted meanwhile.
+
+    In the snapshot in which it was listed: after the grant, the experiment may be gone. Raises
+    NotFound.
+    """
+    if not listed:
+        get_experiment(db, grant)
+    return listed
+
 
 def list_runs(db: Connection, grant: ReadGrant) -> list[Run]:
     """Return all runs in order of creation, so that new runs are appended."""
-    return list(runs_tags.list_runs(db, grant.experiment_id).values())
+    return require(db, grant, list(runs_tags.list_runs(db, grant.experiment_id).values()))
 
 
 def list_runs_page(
@@ -61,12 +75,12 @@ def list_runs_page(
     """
     runs = runs_tags.list_runs(db, grant.experiment_id, decode_run_token(after), limit + 1)
     page, token = cut_page(list(runs), limit, encode_run_token)
-    return [runs[run_id] for run_id in page], token
+    return require(db, grant, [runs[run_id] for run_id in page]), token
 
 
 def list_kinds(db: Connection, grant: ReadGrant) -> list[tuple[str, DataClass]]:
     """Return the kinds of series (plugin and data class), ordered by plugin."""
-    return time_series.list_kinds(db, grant.experiment_id)
+    return require(db, grant, time_series.list_kinds(db, grant.experiment_id))
 
 
 def list_plugins(db: Connection, grant: ReadGrant) -> list[str]:
@@ -76,7 +90,7 @@ def list_plugins(db: Connection, grant: ReadGrant) -> list[str]:
 
 def list_series(db: Connection, grant: ReadGrant, selection: Selection) -> list[Series]:
     """Return the selected series without reading points: see `count_is_exact`."""
-    return time_series.list_series(db, grant.experiment_id, selection)
+    return require(db, grant, time_series.list_series(db, grant.experiment_id, selection))
 
 
 def list_series_with_counts(db: Connection, grant: ReadGrant, selection: Selection) -> list[Series]:
@@ -93,7 +107,11 @@ def list_series_page(
     the last page has the token None. Raises MalformedRequest for an invalid token.
     """
     position = decode_series_token(after)
-    series_list = time_series.list_page(db, grant.experiment_id, selection, position, limit + 1)
+    series_list = require(
+        db,
+        grant,
+        time_series.list_page(db, grant.experiment_id, selection, position, limit + 1),
+    )
     page, next_page_token = cut_page(
         series_list, limit, lambda last: encode_series_token(last.data_class, last.series_id)
     )
@@ -321,7 +339,7 @@ def _list_selected(
         detail = f"the samples of {len(series_list)} series have {points} points"
         limit = f"the limit of {limits.READ_POINTS_MAX} (read_points_max)"
         raise TooLarge(f"{detail}, over {limit}; request fewer points or series")
-    return series_list
+    return require(db, grant, series_list)
 
 
 def _check_sampling(sampling: Sampling, data_class: DataClass) -> None:

@@ -69,7 +69,7 @@ def _check_page(limit: int | None, after: str) -> None:
 def list_names(grant: MayRead, database: UsesDatabase) -> Response:
     """List the names of all series: `{run: [tag, …]}`, both in the order of their first upload."""
     with database.snapshot(grant) as db:
-        tags_by_run = tag_groups.list_tags_by_run(db, grant)
+        tags_by_run = catalog.require(db, grant, tag_groups.list_tags_by_run(db, grant))
     return json_encoding.json_response(json_encoding.encode_shared(tags_by_run))
 
 
