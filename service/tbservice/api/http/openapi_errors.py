@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -60,7 +61,7 @@ def _describe(model: type[BaseModel], description: str | None) -> dict[str, Any]
 
 
 def _describe_errors(*errors: type[ServiceError]) -> Responses:
-    return {error.status: _describe(ErrorResponse, error.__doc__) for error in errors}
+    return {error.status: _describe(ErrorResponse, inspect.getdoc(error)) for error in errors}
 
 
 ERROR_RESPONSES: Final[Responses] = _describe_errors(
