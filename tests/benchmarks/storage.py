@@ -25,7 +25,7 @@ from upload import upload
 from tbservice.series.compaction_thresholds import IDLE_THRESHOLD
 
 MERGE_SECONDS_MAX = 600
-LONG, SHORT = (3, 20_000), (30, 500)
+LONG, SHORT, SWEEP = (3, 20_000), (30, 500), (100, 100)
 """Trainings: how many, and steps of each."""
 
 SIZES = """
@@ -84,6 +84,7 @@ def _make_cases(directory: Path, scale: float) -> Iterator[Training]:
         ("training, noisy tags alone", LONG, NOISY_TAGS, torch, "at most 5.5"),
         ("training, smooth tags alone", LONG, SMOOTH_TAGS, torch, "at most 4"),
         ("short trainings", SHORT, both, torch, ""),
+        ("sweep of 100 steps each", SWEEP, both, torch, ""),
     ):
         log = Log(directory / name, tags, clock)
         yield Training(name, log, runs, max(1, round(steps * scale)), target)
