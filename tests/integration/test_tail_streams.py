@@ -20,6 +20,11 @@ from tbservice.admission.worker_shares import LIVE_STREAMS_MAX
 from tbservice.api.v1.points import tail
 from tbservice.api.v1.points.changes import TailQuery
 from tbservice.errors import TooManyRequests
+from tbservice.experiments.tables.experiment_size import Size
+from tbservice.ingest.observers import LiveTails, StoredPoints
+from tbservice.server.app import create_app
+from tbservice.types.grants import AppendGrant
+from tbservice.types.identifiers import WorkspaceId
 
 GRANT_SECONDS, POLL_SECONDS = limits.LIVE_GRANT_SECONDS, limits.LIVE_POLL_SECONDS
 
@@ -56,6 +61,36 @@ def test_tail_sends_what_is_there_then_comments_then_what_comes(api, database, e
             assert await until(events, lambda _: True) is None
 
     asyncio.run(follow())
+
+
+def test_commit_of_this_worker_is_told_without_waiting_for_poll(
+    api, database, experiment, monkeypatch
+):
+    monkeypatch.setattr(limits, "LIVE_POLL_SECONDS", 3_600.0)
+
+    async def follow():
+        async with following(database) as followers:
+            secret = api.headers["Authorization"].split()[1]
+            events = events_of(reader_of(database, followers, experiment, secret))
+            assert steps_of(await anext(events)) == [0, 1]
+            assert await anext(events) is None  # nothing else is there; the next poll is far off
+            sent = segment(stream(), 9, 19, scalars("loss", [2]))
+            await asyncio.to_thread(api.write, experiment, sent)
+            await asyncio.to_thread(LiveTails(followers.note_commit).after_commit, told(experiment))
+            assert steps_of(await until(events, steps_of)) == [2]
+
+    asyncio.run(follow())
+
+
+def told(experiment):
+    """Return points that were stored in an experiment, as the door tells its observers."""
+    return StoredPoints(AppendGrant(WorkspaceId(1), experiment), Size(1, 24))
+
+
+def test_application_tells_its_tails_of_commits(settings):
+    state = create_app(settings).state
+    observers = [each for each in state.ingest.door.observers if isinstance(each, LiveTails)]
+    assert [each.note_commit for each in observers] == [state.notifier.note_commit]
 
 
 @pytest.mark.parametrize("column", ["revoked_at", "expires_at"])

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -17,6 +17,7 @@ from tbservice.ingest.series_writer import Counts
 from tbservice.series.compaction_thresholds import group_pending_runs
 from tbservice.series.compactor import Compactor
 from tbservice.types.grants import ExperimentGrant
+from tbservice.types.identifiers import ExperimentId
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +69,14 @@ class CompactionQueue(PointObserver):
         """Queue runs by when they are to be compacted."""
         rows = [update.row for update in stored.updates if update.accepted]
         self.compactor.enqueue(stored.grant, group_pending_runs(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTails(PointObserver):
+    """Tell whoever follows an experiment in this worker that it has changed."""
+
+    note_commit: Callable[[ExperimentId], None]
+
+    def after_commit(self, stored: StoredPoints) -> None:
+        """Name the experiment."""
+        self.note_commit(stored.grant.experiment_id)

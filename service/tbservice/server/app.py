@@ -56,7 +56,7 @@ from tbservice.errors import (
 from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.door import Door
-from tbservice.ingest.observers import CompactionQueue, PointMetrics
+from tbservice.ingest.observers import CompactionQueue, LiveTails, PointMetrics
 from tbservice.ingest.service import Ingest
 from tbservice.integrity.sweeper import Sweeper
 from tbservice.katib import run_rows
@@ -144,9 +144,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.summaries = SummaryFiller(app.state.database)
     app.state.eraser = Eraser(app.state.database)
     app.state.sweeper = _make_sweeper(app.state.database, app.state.objects, settings)
-    observers = [PointMetrics(), CompactionQueue(app.state.compactor)]
-    app.state.ingest = Ingest(app.state.objects, Door(app.state.database, observers))
     app.state.notifier = ChangeNotifier(app.state.database)
+    observers = [
+        PointMetrics(),
+        CompactionQueue(app.state.compactor),
+        LiveTails(app.state.notifier.note_commit),
+    ]
+    app.state.ingest = Ingest(app.state.objects, Door(app.state.database, observers))
     app.state.shared_answers = SharedAnswers()
     app.state.sign_up = SignUp.parse(settings.sign_up)
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url, app.state.sign_up)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,12 +48,16 @@ class _FollowedExperiment:
 DELETED: Final = ExperimentState(-1, None)
 """The state of an experiment that has been deleted."""
 
+_GATHERING_SECONDS: Final = 0.05
+"""Seconds between a commit and the look at it: others that come meanwhile are looked at with it."""
+
 
 class ChangeNotifier:
     """Wakes the tails of one worker: polls the versions of all their experiments.
 
-    Polls every `LIVE_POLL_SECONDS`, with two queries per workspace. Between polls it occupies no
-    thread and no connection. All methods must be called in the event loop.
+    Polls every `LIVE_POLL_SECONDS`, with two queries per workspace, and what this worker itself has
+    committed at once, but each experiment once in that time. Between polls it occupies no thread
+    and no connection. All methods but `note_commit` must be called in the event loop.
     """
 
     def __init__(self, database: Database) -> None:
@@ -60,7 +65,11 @@ class ChangeNotifier:
         self._followed: dict[ReadGrant, _FollowedExperiment] = {}
         self._flights: dict[Hashable, asyncio.Task[Any]] = {}
         self._poll_task: asyncio.Task[None] | None = None
-        self._closing = asyncio.Event()
+        self._tails: Counter[ExperimentId] = Counter()
+        self._looked_at: dict[ExperimentId, float] = {}
+        self._committed: set[ExperimentId] = set()
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.is_closed = False
 
     def subscribe(self, grant: ReadGrant) -> None:
@@ -73,6 +82,8 @@ class ChangeNotifier:
         current = admitted.current()
         current.shares.tails.acquire(current.caller)
         self._followed.setdefault(grant, _FollowedExperiment()).tails += 1
+        self._tails[grant.experiment_id] += 1
+        self._loop = asyncio.get_running_loop()
         if self._poll_task is None or self._poll_task.done():
             self._poll_task = asyncio.create_task(self._poll_versions())
 
@@ -83,6 +94,28 @@ class ChangeNotifier:
         self._followed[grant].tails -= 1
         if not self._followed[grant].tails:
             del self._followed[grant]
+        self._tails[grant.experiment_id] -= 1
+        if not self._tails[grant.experiment_id]:
+            del self._tails[grant.experiment_id]
+            self._looked_at.pop(grant.experiment_id, None)
+
+    def note_commit(self, experiment_id: ExperimentId) -> None:
+        """Look soon at an experiment that this worker has changed, if it is followed here.
+
+        May be called from any thread.
+        """
+        loop = self._loop
+        if loop is not None and experiment_id in self._tails:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._look_soon, experiment_id)
+
+    def _look_soon(self, experiment_id: ExperimentId) -> None:
+        now = time.monotonic()
+        # One that changes all the time is seen by the polls: a look costs its followers an event.
+        if now - self._looked_at.get(experiment_id, -math.inf) >= limits.LIVE_POLL_SECONDS:
+            self._looked_at[experiment_id] = now
+            self._committed.add(experiment_id)
+            self._wake.set()
 
     def check_room(self, size: int) -> None:
         """Raise TooManyRequests if an event of `size` bytes does not fit the caller's share.
@@ -98,7 +131,7 @@ class ChangeNotifier:
     def close(self) -> None:
         """End every tail and refuse new ones."""
         self.is_closed = True
-        self._closing.set()
+        self._wake.set()
         for followed in self._followed.values():
             followed.changes.set()
 
@@ -153,14 +186,23 @@ class ChangeNotifier:
         return run()
 
     async def _poll_versions(self) -> None:
+        due_at = -math.inf
         while self._followed and not self.is_closed:
             grants = list(self._followed)
+            if (now := time.monotonic()) < due_at:
+                grants = [grant for grant in grants if grant.experiment_id in self._committed]
+            else:
+                due_at = now + limits.LIVE_POLL_SECONDS
+            self._committed.clear()
             # While the database is unavailable, the known versions stay; the next poll retries.
             with suppress(ServiceError):
                 states = await run_in_threadpool(self._read_states, grants)
                 self._publish(grants, states)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), limits.LIVE_POLL_SECONDS)
+                await asyncio.wait_for(self._wake.wait(), max(0.0, due_at - time.monotonic()))
+                await asyncio.sleep(0 if self.is_closed else _GATHERING_SECONDS)
+            if not self.is_closed:
+                self._wake.clear()
 
     def _read_states(self, grants: Iterable[ReadGrant]) -> dict[ExperimentId, ExperimentState]:
         by_workspace: defaultdict[WorkspaceId, list[ExperimentId]] = defaultdict(list)
