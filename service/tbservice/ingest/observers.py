@@ -73,7 +73,7 @@ class CompactionQueue(PointObserver):
 
 @dataclass(frozen=True, slots=True)
 class LiveTails(PointObserver):
-    """Tell whoever follows an experiment in this worker that it has changed."""
+    """Tell those who follow an experiment in this worker that it has changed."""
 
     note_commit: Callable[[ExperimentId], None]
 

@@ -145,12 +145,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.eraser = Eraser(app.state.database)
     app.state.sweeper = _make_sweeper(app.state.database, app.state.objects, settings)
     app.state.notifier = ChangeNotifier(app.state.database)
-    observers = [
-        PointMetrics(),
-        CompactionQueue(app.state.compactor),
-        LiveTails(app.state.notifier.note_commit),
-    ]
-    app.state.ingest = Ingest(app.state.objects, Door(app.state.database, observers))
+    app.state.ingest = Ingest(app.state.objects, _make_door(app))
     app.state.shared_answers = SharedAnswers()
     app.state.sign_up = SignUp.parse(settings.sign_up)
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url, app.state.sign_up)
@@ -170,6 +165,12 @@ def create_app(settings: Settings) -> FastAPI:
     _add_middleware(app, settings)
     _add_error_handlers(app)
     return app
+
+
+def _make_door(app: FastAPI) -> Door:
+    compaction = CompactionQueue(app.state.compactor)
+    tails = LiveTails(app.state.notifier.note_commit)
+    return Door(app.state.database, [PointMetrics(), compaction, tails])
 
 
 def _make_sweeper(database: Database, objects: ObjectStore, settings: Settings) -> Sweeper:
