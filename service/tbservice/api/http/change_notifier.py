@@ -111,8 +111,10 @@ class ChangeNotifier:
 
     def _look_soon(self, experiment_id: ExperimentId) -> None:
         now = time.monotonic()
+        looked_at = self._looked_at.get(experiment_id, -math.inf)
         # One that changes all the time is seen by the polls: a look costs its followers an event.
-        if now - self._looked_at.get(experiment_id, -math.inf) >= limits.LIVE_POLL_SECONDS:
+        # Its last tail may have left meanwhile.
+        if now - looked_at >= limits.LIVE_POLL_SECONDS and experiment_id in self._tails:
             self._looked_at[experiment_id] = now
             self._committed.add(experiment_id)
             self._wake.set()
