@@ -16,12 +16,12 @@ from tbupload.errors import Conflict
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.entries import FileEntry, Folder
 from tbupload.logdir.scan import FoundFile
+from tbupload.upload import file_upload
 from tbupload.upload.batches import Batch, fill_batch
 from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_errors import CONFIRM_REPLACED_SECONDS, CONFIRM_SECONDS, CONFLICTS_MAX
 from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
 from tbupload.upload.read_options import ReadOptions
-from tbupload.upload.segments import SEGMENT_SERIES_MAX
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
 
@@ -270,13 +270,14 @@ def test_chunks_over_server_limit_are_cut(path):
     assert len(take_all(source)) == 1
 
 
-def test_segment_has_no_more_series_than_a_request_may_take(tmp_path):
-    path, tags = tmp_path / "tfevents.1", SEGMENT_SERIES_MAX + 500
+def test_segment_has_no_more_series_than_a_request_may_take(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_upload, "SEGMENT_SERIES_MAX", 40)
+    path, tags = tmp_path / "tfevents.1", 41
     events = (event_files.scalar_event(f"w{tag}", 0, 1.0) for tag in range(tags))
     event_files.write_records(path, [event_files.version_event(), *events])
     segments = take_all(source_of(path))
     counts = [len(series_of(segment)) for segment in segments]
-    assert max(counts) <= SEGMENT_SERIES_MAX
+    assert max(counts) <= 40
     assert sum(counts) == tags
 
     values = [event_files.pb.Summary.Value(tag=f"w{tag}", simple_value=1) for tag in range(tags)]

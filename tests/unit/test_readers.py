@@ -14,11 +14,11 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.scan import FoundFile, scan_logdir
 from tbupload.upload.file_upload import FileUpload
 from tbupload.upload.read_options import ReadOptions
+from tbupload.upload.readers import read_loop
 from tbupload.upload.readers.choice import BACKLOG_BYTES_MIN, CHOSEN_PROCESSES_MAX, choose_processes
 from tbupload.upload.readers.messages import FileEnded, FilesToRead, FileToRead, SegmentRead
 from tbupload.upload.readers.pool import ReaderPool, ReaderProcess, ReaderThread
 from tbupload.upload.readers.read_loop import BYTES_AHEAD, ReadLoop
-from tbupload.upload.segments import SEGMENT_SERIES_MAX
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
 
@@ -151,10 +151,10 @@ def test_reader_reads_one_segment_of_every_file(large, tmp_path):
     assert [type(message) for message in sent if message.number == 1] == [SegmentRead]
 
 
-def test_reader_leaves_what_it_cannot_read_to_the_upload(tmp_path):
+def test_reader_leaves_what_it_cannot_read_to_the_upload(tmp_path, monkeypatch):
+    monkeypatch.setattr(read_loop, "SEGMENT_SERIES_MAX", 40)
     (tmp_path / "tfevents.1").write_bytes(b"no event file" * 10)
-    tags = range(SEGMENT_SERIES_MAX + 1)
-    events = (event_files.scalar_event(f"w{tag}", 0, 1.0) for tag in tags)
+    events = (event_files.scalar_event(f"w{tag}", 0, 1.0) for tag in range(41))
     event_files.write_records(tmp_path / "many", [event_files.version_event(), *events])
     sent = []
     loop = ReadLoop(READING, DIGEST, sent.append)
