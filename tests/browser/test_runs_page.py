@@ -89,7 +89,7 @@ def test_runs_page_is_filtered_and_sorted_by_keyboard(page, address):
     expect(page.locator("tbody .name").first).to_contain_text("trial 14")
     page.locator("th[aria-sort=ascending] a").press("Enter")
     expect(page.locator("tbody .name").first).to_contain_text("trial 6")
-    page.get_by_text("sorted by").press("Enter")
+    page.locator("summary", has_text="sorted by").press("Enter")
     page.get_by_label("Columns, with commas between").fill("status, lr, loss.min")
     page.keyboard.press("Enter")
     expect(page.locator("thead th")).to_have_count(5)  # one of them for the boxes
