@@ -223,6 +223,12 @@ def test_page_has_its_table_as_files(browser, table, experiments):
     lines = ["experiment,experiment_name,run,loss.points", f"{first},b,5", f"{first},{RUN},5"]
     assert answer.text.splitlines() == lines
     groups = browser.get(f"{table}/download/runs.csv?{urlencode({'where': where, 'group': 'run'})}")
+    by_name = browser.get(f"{table}?{urlencode({'where': where, 'pattern': '(b)$'})}")
+    assert '<td class="nowrap"><bdi>b</bdi></td>' in by_name.text
+    (curves,) = re.findall(r'href="([^"]+)">Draw curves', by_name.text)
+    drawn = browser.get(html.unescape(curves))
+    assert "run_pattern=missing" in drawn.text
+    assert "pattern=%28b%29%24" in html.unescape(drawn.text)  # as a picture, too
     assert groups.text.splitlines()[0].startswith("run,runs,loss.mean,loss.std,loss.count")
     for query, status in (("where=lr+<", 422), ("columns=lost", 422)):
         assert browser.get(f"{table}/download/runs.csv?{query}").status_code == status

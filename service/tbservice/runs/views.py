@@ -39,9 +39,9 @@ VIEW_QUERY_CHARS_MAX: Final = 16_000
 RUNS_PAGE: Final = "runs"
 COMPARE_PAGE: Final = "compare"
 VIEW_PARAMETERS: Final = {
-    RUNS_PAGE: ("where", "sort", "columns", "pin", "group"),
+    RUNS_PAGE: ("where", "sort", "columns", "pin", "group", "pattern"),
     COMPARE_PAGE: (
-        *("id", "where", "sort", "group", "band"),
+        *("id", "where", "sort", "group", "pattern", "band"),
         *("tag", "run", "axis", "log", "logx", "outliers", "smoothing"),
     ),
 }

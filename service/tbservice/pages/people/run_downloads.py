@@ -31,7 +31,7 @@ def download_table(page: OwnPage, request: Request, file: str) -> Response:
     if file not in FILES:
         raise NotFound(f"there is no such file to download; the files are {', '.join(FILES)}")
     address = read_address(page, request.query_params)
-    if address.group_names:
+    if address.group_by:
         groups = find_groups(page, address)
         return respond_table(FILES[file], lambda: make_table_of(encode_groups(groups)), file)
     grant = page.grant_read()

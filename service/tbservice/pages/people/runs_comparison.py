@@ -86,6 +86,8 @@ _GROUPINGS_MAX: Final = 10
 _GROUP_CHARS_MAX: Final = 4_000
 _SORT_CHARS_MAX: Final = 4_000
 _CHOSEN: Final = "id"
+_GROUPS: Final = ("group", "pattern", "band")
+"""Parameters of the address with what is drawn in place of runs."""
 
 _READS: Final = SharedWork[tuple[WorkspaceId, str], dict[str, Any]]()
 """Groups that scripts of pages ask for, by workspace and by what they ask."""
@@ -116,8 +118,9 @@ def read_groups(page: OwnScript, request: Request) -> Response:
     """
     query = request.query_params
     others = _parse_address(query)
-    if "group" not in others:
-        raise Invalid("name what the runs are grouped by: group")
+    group_by = _group_by(others)
+    if group_by is None:
+        raise Invalid("name what the runs are grouped by: group or pattern")
     metrics = query.getlist("metric")[:CARD_ITEMS]
     steps = parse_steps(query)
     grant = page.grant_read()
@@ -125,7 +128,7 @@ def read_groups(page: OwnScript, request: Request) -> Response:
     def read() -> dict[str, Any]:
         with page.database.snapshot(grant) as db:
             chosen = _choose(db, grant, others)
-            drawn = group_selected(chosen.selected, _group_by(others))
+            drawn = group_selected(chosen.selected, group_by)
             found = read_bands(make_scan(db), drawn, metrics, others["band"][0], steps)
         return encode_groups(drawn, found, metrics)
 
@@ -140,13 +143,14 @@ def _parse_address(query: QueryParams) -> dict[str, Sequence[str]]:
     }
     if ids := query.getlist(_CHOSEN):
         others = {_CHOSEN: ids}
-    if group := query.get("group", "").strip()[:_GROUP_CHARS_MAX]:
+    named = {
+        "group": query.get("group", "").strip()[:_GROUP_CHARS_MAX],
+        "pattern": query.get("pattern", "")[:_GROUP_CHARS_MAX],
+    }
+    if any(named.values()):
         band = query.get("band", "")
-        others = {
-            **others,
-            "group": [group],
-            "band": [band if band in BAND_KINDS else DEFAULT_BAND],
-        }
+        named["band"] = band if band in BAND_KINDS else DEFAULT_BAND
+        others = {**others, **{name: [value] for name, value in named.items() if value}}
     return others
 
 
@@ -169,8 +173,10 @@ def _choose(
     return choose_filtered(db, grant, RunsQuery(where, sort, skips_unknown="view" in others))
 
 
-def _group_by(others: Mapping[str, Sequence[str]]) -> GroupBy:
-    return GroupBy(split_names(others["group"][0]))
+def _group_by(others: Mapping[str, Sequence[str]]) -> GroupBy | None:
+    """Return what the runs are grouped by; None for single runs."""
+    names, pattern = others.get("group", [""])[0], others.get("pattern", [None])[0]
+    return GroupBy(split_names(names), pattern) if names or pattern else None
 
 
 def _show(
@@ -190,9 +196,9 @@ def _show(
                 "none of these runs is there any more: select others in the table of runs"
             )
         address, tags, tags_total = _choose_tags(page, request, others, comparison)
-        if "group" in others:
+        if (group_by := _group_by(others)) is not None:
             try:
-                drawn = group_selected(chosen.selected, _group_by(others))
+                drawn = group_selected(chosen.selected, group_by)
                 band = others["band"][0]
                 found = read_bands(make_scan(db), drawn, tags, band)
                 charts = make_group_charts(drawn, found, (tags, tags_total), band, address)
@@ -241,13 +247,13 @@ def _find_pictures(
     for each in comparison.experiments:
         names.append(make_name(each.name, each.experiment_id, names))
     ids = [each.experiment_id for each in comparison.experiments]
-    query = {name: others[name] for name in ("where", "group", "band") if name in others}
+    query = {name: others[name] for name in ("where", *_GROUPS) if name in others}
     if len(ids) == 1:
         path = f"/experiment/{ids[0]}"
     else:
         path = f"/compare/{make_spec(map(ComparedExperiment, names, ids))}"
     if "where" not in others:
-        if "group" in others:
+        if _group_by(others) is not None:
             query["where"] = [_name_runs(comparison)]
         elif len(comparison.runs) > CARD_CURVES_ITEMS_MAX:
             return None
@@ -301,7 +307,7 @@ def _list_groupings(
 
 def _leave_groups(address: ChartsAddress) -> str:
     """Return the address of the same page with runs in place of groups."""
-    others = {key: each for key, each in address.others.items() if key not in ("group", "band")}
+    others = {key: each for key, each in address.others.items() if key not in _GROUPS}
     return replace(address, others=others).link()
 
 

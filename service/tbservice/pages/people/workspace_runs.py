@@ -55,7 +55,7 @@ _COLUMNS_CHARS_MAX: Final = 4_000
 _SECONDS_MAX: Final = 253_402_300_800
 """Seconds from the epoch to the year 10000, which datetime does not have."""
 
-_STATE: Final = ("where", "sort", "columns", "pin", "group", "after", "view")
+_STATE: Final = ("where", "sort", "columns", "pin", "group", "pattern", "after", "view")
 """Parameters of the address."""
 
 
@@ -69,6 +69,7 @@ class RunsAddress:
     columns: str = ""
     pin: str = ""
     group: str = ""
+    pattern: str = ""
     after: str = ""
     view: str = ""
 
@@ -96,6 +97,20 @@ class RunsAddress:
     def group_names(self) -> list[str]:
         """Return the columns that runs are grouped by."""
         return split_names(self.group)
+
+    @property
+    def group_by(self) -> GroupBy | None:
+        """Return what runs are grouped by; None for single runs."""
+        group_by = GroupBy(self.group_names, self.pattern or None)
+        return group_by if self.group_names or self.pattern else None
+
+    @property
+    def curves_link(self) -> str:
+        """Return the address of a comparison with the groups as curves."""
+        where = self.where or "run is not missing"
+        query = {"where": where, "group": self.group, "pattern": self.pattern}
+        shown = {name: value for name, value in query.items() if value}
+        return f"{self.path}/compare?{urlencode(shown)}"
 
     def link(self, **changes: str) -> str:
         """Return the address with some values changed, of the first page."""
@@ -146,7 +161,7 @@ def render_runs(
     views = read_shown_views(page, RUNS_PAGE, address.view, address.query)
     shown: dict[str, Any] = {"address": address, "views": views, "found": None, "groups": None}
     try:
-        shown |= _show_groups(page, address) if address.group_names else _show_runs(page, address)
+        shown |= _show_groups(page, address) if address.group_by else _show_runs(page, address)
     except (Invalid, TooLarge) as problem:
         error, shown["equal"] = problem, {}
     return page.render("workspace_runs.html", error, selected=selected, show=show_value, **shown)
@@ -161,6 +176,7 @@ def read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
         query.get("columns", "").strip()[:_COLUMNS_CHARS_MAX],
         query.get("pin", "").strip()[:_COLUMNS_CHARS_MAX],
         query.get("group", "").strip()[:_COLUMNS_CHARS_MAX],
+        query.get("pattern", "")[:_COLUMNS_CHARS_MAX],
         query.get("after", ""),
         query.get("view", "")[:VIEW_ID_CHARS_MAX],
     )
@@ -244,7 +260,7 @@ def find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
         skips_unknown=bool(address.view),
     )
     with page.database.snapshot(grant) as db:
-        groups = list_groups(db, grant, query, GroupBy(address.group_names))
+        groups = list_groups(db, grant, query, address.group_by or GroupBy())
     fill_summaries(page.request, groups.pending_grants)
     return groups
 
@@ -275,7 +291,7 @@ def _find_tensorboard(address: RunsAddress, groups: GroupsPage) -> str:
     """Return the address of TensorBoard's page with the groups; "" for too many experiments."""
     if not groups.rows or len(groups.experiments) > limits.COMPARISON_ITEMS_MAX:
         return ""
-    query = GroupsQuery(tuple(address.group_names), address.where)
+    query = GroupsQuery(tuple(address.group_names), address.where, address.pattern or None)
     return groups_address(groups.experiments, query)
 
 

@@ -130,7 +130,8 @@ def render_comparison_bar(
         page = f"{runs_page}/compare?{urlencode({'where': where})}"
     else:
         names = ", ".join(groups.columns)
-        page = f"{runs_page}?{urlencode({'where': groups.where or where, 'group': names})}"
+        query = {"where": groups.where or where, "group": names, "pattern": groups.pattern or ""}
+        page = f"{runs_page}?{urlencode({key: each for key, each in query.items() if each})}"
     return _render(
         "comparison_bar.html",
         _back_address(workspace_id, site or up),
