@@ -304,6 +304,10 @@ def test_comparison_follows_running_experiments_first(api, viewer, workspace_id)
     )
     assert config_of(everything)["live"] == [1, 2, 3, 4]
     assert "5 of these experiments are running" in everything.text
+    view = {"where": "followed.points = 1", "view": "x"}
+    gone = viewer.get(compare(workspace_id, **view, sort="-gone", group="no"))
+    assert "no run has a column &#39;gone&#39;" in gone.text
+    assert 'card.svg?tag=followed&amp;where=followed.points+%3D+1"' in gone.text  # of runs
     groups = viewer.get(compare(workspace_id, where="followed.points = 1", group="run"))
     assert "5 of these experiments are running" in groups.text
 

@@ -67,12 +67,14 @@ class ChosenRuns:
 
     `total` is the number of runs that were chosen, of which `missing` are not there. The rows are
     the first COMPARED_RUNS_ITEMS_MAX, of the first COMPARED_EXPERIMENTS_ITEMS_MAX experiments.
+    `unknown` says which columns of the order were left out.
     """
 
     selected: SelectedRuns
     rows: list[int]
     total: int
     missing: int = 0
+    unknown: Sequence[str] = ()
 
     @property
     def left_out(self) -> int:
@@ -166,13 +168,13 @@ def choose_filtered(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> 
     """
     selected = select_runs(db, grant, query.where)
     runs = selected.runs
-    query, _ = keep_known(selected.known, query)
+    query, unknown = keep_known(selected.known, query)
     ordered = runs.sort(selected.selected, resolve_sort(selected.known, query.sort))
     rows = ordered[:COMPARED_RUNS_ITEMS_MAX].tolist()
     indexes = [index for index, _ in runs.locate(rows)]
     kept = set(list(dict.fromkeys(indexes))[:COMPARED_EXPERIMENTS_ITEMS_MAX])
     within = [row for row, index in zip(rows, indexes, strict=True) if index in kept]
-    return ChosenRuns(selected, within, len(ordered))
+    return ChosenRuns(selected, within, len(ordered), unknown=unknown)
 
 
 def compare_runs(db: Connection, grant: WorkspaceGrant, chosen: ChosenRuns) -> RunComparison:

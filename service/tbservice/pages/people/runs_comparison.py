@@ -212,13 +212,14 @@ def _show(
         if len(shares) == 1:
             charts.config.update(is_distribution=True, where=others["where"][0])
     _follow(page, grant, charts, comparison)
-    charts.pictures = _find_pictures(others, comparison)
+    charts.pictures = _find_pictures(others if charts.groups else _leave_groups(others), comparison)
     shows_all = charts.is_distribution or (charts.groups is not None and "where" in others)
     return page.render(
         "workspace_runs_compare.html",
         error,
         comparison=comparison,
         missing=chosen.missing,
+        unknown=chosen.unknown,
         live_max=LIVE_EXPERIMENTS_ITEMS_MAX,
         views=views,
         charts=charts,
@@ -229,7 +230,7 @@ def _show(
         groupings=_list_groupings(others, comparison),
         columns_to_group=_list_columns(comparison),
         bands=BAND_KINDS,
-        runs_address=_leave_groups(charts.address),
+        runs_address=replace(charts.address, others=_leave_groups(others)).link(),
         runs_max=COMPARED_RUNS_ITEMS_MAX,
         experiments_max=COMPARED_EXPERIMENTS_ITEMS_MAX,
         columns_max=TABLE_RUNS_ITEMS_MAX,
@@ -305,10 +306,9 @@ def _list_groupings(
     return addresses
 
 
-def _leave_groups(address: ChartsAddress) -> str:
-    """Return the address of the same page with runs in place of groups."""
-    others = {key: each for key, each in address.others.items() if key not in _GROUPS}
-    return replace(address, others=others).link()
+def _leave_groups(others: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Return the parameters of the same page with runs in place of groups."""
+    return {name: each for name, each in others.items() if name not in _GROUPS}
 
 
 def _list_columns(comparison: RunComparison) -> list[str]:
