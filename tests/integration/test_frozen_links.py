@@ -270,13 +270,18 @@ def test_kept_copies_outlast_their_source_until_their_links_end(
     assert told == {experiment: (0, 2), **dict.fromkeys(copies, (0, 0))}
 
 
-def test_kept_copy_stays_kept_when_its_source_is_restored(client, api, experiment):
+def test_kept_copy_stays_kept_when_its_source_is_restored(
+    client, api, experiment, database, workspace_id
+):
     link = make_link(api, experiment, frozen=True)
     for query in ("keep_frozen_links=true", "final=true"):
         api.request("DELETE", f"/experiments/{experiment}?{query}").raise_for_status()
         restored = api.request("POST", f"/experiments/{experiment}/restore")
         assert reader_of(client, link).get(target_of(link), "runs")["runs"]
     assert restored.status_code == 404
+    erase_due(database, threading.Event())
+    (receipt,) = api.request("GET", f"/workspaces/{workspace_id}/receipts").json()["receipts"]
+    assert receipt["frozen_copies_kept"] == 1
 
 
 def test_copies_of_what_is_suspended_are_not_kept(
@@ -328,6 +333,7 @@ def test_deletion_from_the_list_asks_for_copies(client, api, experiment, databas
     assert api.request("GET", f"/experiments/{experiment}").status_code == 200
     assert page.post("/experiments/delete", {**form, "copies": "keep"}).status_code == 303
     assert api.request("GET", f"/experiments/{experiment}").status_code == 404
+    assert "Frozen copy</span>" in page.get(f"/experiment/{target_of(links[0])}/about").text
     address = f"/experiment/{target_of(links[0])}/links"
     assert "which was kept when its experiment was deleted" in page.get(address).text
     assert page.post(f"{address}/revoke", {"link_id": links[0]["id"]}).status_code == 303

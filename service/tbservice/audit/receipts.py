@@ -86,12 +86,15 @@ def record_erased(db: Connection, workspace_id: WorkspaceId, experiment_id: str)
 
 
 def count_kept_copies(db: Connection, workspace_id: WorkspaceId, experiment_id: str) -> int:
-    """Return how many frozen copies of an experiment were kept when it was deleted last."""
+    """Return how many frozen copies of an experiment were kept at its deletions.
+
+    Several, if it was restored between.
+    """
     if not audit_records.exist(db):
         return 0
     wanted = AuditFilter(Act.EXPERIMENT_DELETE, object_id=experiment_id)
-    last = audit_records.list_page(db, workspace_id, wanted, None, 1)
-    return json.loads(last[0].details).get("frozen_copies_kept", 0) if last else 0
+    deletions = audit_records.list_page(db, workspace_id, wanted, None, RECEIPTS_ITEMS_MAX)
+    return sum(json.loads(each.details).get("frozen_copies_kept", 0) for each in deletions)
 
 
 def _waits(db: Connection, workspace_id: WorkspaceId) -> bool:

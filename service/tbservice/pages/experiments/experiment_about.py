@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -189,4 +190,7 @@ def _administer(
             copies = snapshots.count_copies(db, grant)
             return {"may_change": True, "frozen_copies": copies, **make(db, grant)}
     except Forbidden:  # a frozen copy, which nobody may change
+        with suppress(Forbidden):
+            page.grant_admin(reader.grant.experiment_id, allows_kept_copy=True)
+            return {"may_change": False, "is_kept_copy": True}
         return {"may_change": False}
