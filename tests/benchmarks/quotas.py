@@ -139,7 +139,7 @@ def _measure_sums(service: Service) -> None:
     for _ in range(20):
         with database.transaction(WorkspaceId(workspace_id)) as db:
             began = time.perf_counter()
-            usage_counters.sum_granted(db, WorkspaceId(workspace_id), "bench1")
+            usage_counters.sum_granted(db, [WorkspaceId(workspace_id)], "bench1")
             looks.append(time.perf_counter() - began)
     database.close()
     took = statistics.median(looks)

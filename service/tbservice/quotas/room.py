@@ -42,6 +42,11 @@ class Level:
     home: WorkspaceId | None
     """The workspace of the transaction; None: it is of none."""
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether any of its limits is on what counters have."""
+        return any(getattr(self.quota, name) is not None for name in COUNTED)
+
     def visit(self, db: Connection) -> Iterator[WorkspaceId]:
         """Yield the workspaces, each while the row policies show its rows.
 
@@ -54,7 +59,11 @@ class Level:
         for workspace_id in self.workspace_ids:
             set_local(db, "workspace_id", str(int(workspace_id)))
             yield workspace_id
-        if self.home is not None:
+        self.return_home(db)
+
+    def return_home(self, db: Connection) -> None:
+        """Let the row policies show the rows of `home` again, if another workspace was visited."""
+        if self.home is not None and list(self.workspace_ids) != [self.home]:
             set_local(db, "workspace_id", str(int(self.home)))
 
 
@@ -93,7 +102,8 @@ def make_room(
     QuotaExceeded.
     """
     levels = find_levels(db, workspace_id, locks=True)
-    usage_counters.create_of_workspace(db, workspace_id)
+    if not any(each.is_counted for each in levels):  # else `_find_maxima` does it
+        usage_counters.create_of_workspace(db, workspace_id)
     own = usage_counters.find(db, experiment_id) or Usage()
     maxima = _find_room(db, levels, experiment_id, own, added)
     usage_counters.set_maxima(db, experiment_id, maxima)
@@ -170,11 +180,9 @@ def _find_maxima(
     """Return up to which counts a counter may grow; None if not by what is to be added."""
     limits = level.quota.as_dict()
     others = dict.fromkeys(COUNTED, 0)
-    if any(limits[name] is not None for name in COUNTED):
-        for workspace_id in level.visit(db):
-            usage_counters.create_of_workspace(db, workspace_id)
-            granted = usage_counters.sum_granted(db, workspace_id, counter_id)
-            others = {name: others[name] + granted[name] for name in COUNTED}
+    if level.is_counted:
+        others = usage_counters.sum_granted(db, level.workspace_ids, counter_id)
+        level.return_home(db)
     maxima = {}
     for name in COUNTED:
         has, needs, limit = getattr(own, name), getattr(added, name), limits[name]

@@ -7,13 +7,19 @@ workspace is what it stores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, text
 
 from tbservice.db.cluster import citus
-from tbservice.db.pipeline import PendingResult, execute_binary
+from tbservice.db.pipeline import (
+    PendingResult,
+    execute_binary,
+    fetch_binary,
+    pipeline,
+    set_locals,
+)
 from tbservice.db.schema_parts import has_table
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 from tbservice.types.quotas import COUNTED, QUOTA_MAX, Usage
@@ -113,9 +119,9 @@ def create(db: Connection, workspace_id: WorkspaceId, counter_id: str, usage: Us
 
 def find(db: Connection, counter_id: str) -> Usage | None:
     """Return what a counter has counted; None if it is missing."""
-    statement = text(f"SELECT {_COLUMNS} FROM usage_counters WHERE experiment_id = :counter_id")  # noqa: S608 - a constant above
-    row = db.execute(statement, {"counter_id": counter_id}).one_or_none()
-    return None if row is None else Usage(*row)
+    query = f"SELECT {_COLUMNS} FROM usage_counters WHERE experiment_id = %(counter_id)s"  # noqa: S608 - a constant above
+    rows = fetch_binary(db, query, {"counter_id": counter_id})
+    return Usage(*rows[0]) if rows else None
 
 
 def has_room_for_blobs(db: Connection, counter_id: str, size: int) -> bool:
@@ -129,13 +135,13 @@ def has_room_for_blobs(db: Connection, counter_id: str, size: int) -> bool:
 
 def set_maxima(db: Connection, counter_id: str, maxima: Mapping[str, int]) -> None:
     """Set up to which counts a counter may grow without a look at the quota, by names of limits."""
-    assigned = ", ".join(f"{column} = :{column}" for column in _MAXIMA.values())
-    statement = text(f"""
+    assigned = ", ".join(f"{column} = %({column})s" for column in _MAXIMA.values())
+    statement = f"""
         UPDATE usage_counters SET {assigned}
-        WHERE experiment_id = :counter_id
-    """)  # noqa: S608 - constants above
+        WHERE experiment_id = %(counter_id)s
+    """  # noqa: S608 - constants above
     bounded = {_MAXIMA[name]: min(value, QUOTA_MAX) for name, value in maxima.items()}
-    db.execute(statement, {"counter_id": counter_id, **bounded})
+    execute_binary(db, statement, {"counter_id": counter_id, **bounded})
 
 
 def reset_maxima(db: Connection, workspace_id: WorkspaceId) -> None:
@@ -188,29 +194,45 @@ def sum_all(db: Connection, workspace_id: WorkspaceId) -> Usage:
     return Usage(*row)
 
 
-def sum_granted(db: Connection, workspace_id: WorkspaceId, counter_id: str) -> dict[str, int]:
-    """Return what all counters of a workspace but one have, or may grow to, by names of limits.
+def sum_granted(
+    db: Connection, workspace_ids: Sequence[WorkspaceId], counter_id: str
+) -> dict[str, int]:
+    """Return what all counters of workspaces but one have, or may grow to, by names of limits.
 
-    One statement, so that it sees each batch before or after its commit. A batch that grows within
-    its maximum changes nothing here.
+    The row policies show the rows of the last one afterwards. Of a workspace, one statement, so
+    that it sees each batch before or after its commit. A batch that grows within its maximum
+    changes nothing here.
     """
     greater = ", ".join(
         f"greatest({count}, u.{_MAXIMA[name]}) AS {name}" for name, count in _COUNTS.items()
     )
     sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTED)
-    row = db.execute(
-        text(f"""
-            SELECT {sums} FROM (
-                SELECT {greater} FROM usage_counters AS u
-                WHERE u.workspace_id = :workspace_id AND u.experiment_id <> :counter_id
-                    AND {_IS_LIVE}
-                UNION ALL
-                SELECT scalars, tensor_bytes, blob_bytes FROM ({_UNCOUNTED}) AS e
-            ) AS s
-        """),  # noqa: S608 - constants above
-        {"workspace_id": workspace_id, "counter_id": counter_id},
-    ).one()
-    return row._asdict()
+    query = f"""
+        SELECT {sums}, coalesce(bool_or(id = %(own_id)s), false) FROM (
+            SELECT u.experiment_id AS id, {greater} FROM usage_counters AS u
+            WHERE u.workspace_id = %(workspace_id)s AND u.experiment_id <> %(counter_id)s
+                AND {_IS_LIVE}
+            UNION ALL
+            SELECT NULL, scalars, tensor_bytes, blob_bytes
+            FROM ({_UNCOUNTED.replace(":workspace_id", "%(workspace_id)s")}) AS e
+        ) AS s
+    """  # noqa: S608 - constants above
+    results = []
+    with pipeline(db):  # in one round trip, whatever an account has
+        for each in workspace_ids:
+            set_locals(db, {"tbhub.workspace_id": str(int(each))})
+            own_id = workspace_counter(each)
+            values = {"workspace_id": each, "counter_id": counter_id, "own_id": own_id}
+            results.append(execute_binary(db, query, values))
+    totals = dict.fromkeys(COUNTED, 0)
+    for each, result in zip(workspace_ids, results, strict=True):
+        ((*granted, has_own),) = result.rows()
+        if not (has_own or counter_id == workspace_counter(each)):
+            set_locals(db, {"tbhub.workspace_id": str(int(each))})
+            create_of_workspace(db, each)
+            return sum_granted(db, workspace_ids, counter_id)
+        totals = {name: totals[name] + its for name, its in zip(COUNTED, granted, strict=True)}
+    return totals
 
 
 def create_of_workspace(db: Connection, workspace_id: WorkspaceId) -> None:

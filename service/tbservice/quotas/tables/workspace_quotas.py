@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from tbservice.db.cluster import citus
-from tbservice.db.pipeline import set_locals
+from tbservice.db.pipeline import fetch_binary, set_locals
 from tbservice.db.schema_parts import has_column, has_table
 from tbservice.errors import StartupError
 from tbservice.types.identifiers import UserId, WorkspaceId
@@ -50,18 +50,20 @@ class QuotaTable:
 
     def find(self, db: Connection, key: int | str) -> Quota:
         """Return the limits: the own ones, else those of the plan."""
-        effective = ", ".join(f"coalesce(q.{name}, p.{name}) AS {name}" for name in list_limits(db))
-        row = db.execute(
-            text(f"""
+        names = list_limits(db)
+        effective = ", ".join(f"coalesce(q.{name}, p.{name})" for name in names)
+        (row,) = fetch_binary(
+            db,
+            f"""
                 SELECT {effective}
                 FROM (SELECT 1) AS always
-                LEFT JOIN {self.name} AS q ON q.{self.key} = :key
+                LEFT JOIN {self.name} AS q ON q.{self.key} = %(key)s
                 LEFT JOIN quota_plans AS p ON p.name = coalesce(
-                    (SELECT name FROM quota_plans WHERE name = q.plan), :default_plan)
-            """),  # noqa: S608 - constants
+                    (SELECT name FROM quota_plans WHERE name = q.plan), %(default_plan)s)
+            """,  # noqa: S608 - constants
             {"key": key, "default_plan": self.default_plan},
-        ).one()
-        return Quota.of(row._asdict())
+        )
+        return Quota.of(dict(zip(names, row, strict=True)))
 
     def find_own(self, db: Connection, key: int | str) -> tuple[str | None, dict[str, int | None]]:
         """Return the plan that was given, and the limits that differ from its plan's."""
@@ -114,8 +116,9 @@ def find_account(db: Connection, workspace_id: WorkspaceId) -> UserId | None:
     """
     if not accounts_exist(db):
         return None
-    statement = text("SELECT created_by FROM workspaces WHERE workspace_id = :id")
-    return db.execute(statement, {"id": workspace_id}).scalar_one_or_none()
+    query = "SELECT created_by FROM workspaces WHERE workspace_id = %(id)s"
+    rows = fetch_binary(db, query, {"id": workspace_id})
+    return UserId(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
 def set_account(db: Connection, workspace_id: WorkspaceId, account: UserId | None) -> None:
@@ -126,11 +129,11 @@ def set_account(db: Connection, workspace_id: WorkspaceId, account: UserId | Non
 
 def list_of_account(db: Connection, account: UserId) -> list[WorkspaceId]:
     """Return the workspaces of an account, with deleted ones that are not erased yet."""
-    statement = text("""
-        SELECT workspace_id FROM workspaces WHERE created_by = :account AND name <> ''
+    query = """
+        SELECT workspace_id FROM workspaces WHERE created_by = %(account)s AND name <> ''
         ORDER BY workspace_id
-    """)
-    return [WorkspaceId(each) for each in db.execute(statement, {"account": account}).scalars()]
+    """
+    return [WorkspaceId(each) for (each,) in fetch_binary(db, query, {"account": account})]
 
 
 def list_plans(db: Connection) -> dict[str, Quota]:
