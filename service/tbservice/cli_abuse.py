@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tbservice.cli_commands import Commands, add_act, add_command
+from tbservice.cli_commands import Commands, add_act, add_command, escape_controls, tab_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -94,7 +94,7 @@ def _list_suspensions(options: argparse.Namespace, db: Connection) -> Iterator[s
         values = (kind, object_id, row.suspended_at.isoformat(), row.reason)
         names = ("kind", "id", "suspended_at", "reason")
         as_json = json.dumps(dict(zip(names, values, strict=True)))
-        yield as_json if options.json else "\t".join(values)
+        yield as_json if options.json else tab_line(values)
 
 
 def _list_reports(options: argparse.Namespace, db: Connection) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _list_reports(options: argparse.Namespace, db: Connection) -> Iterator[str]:
     columns = ("report_id", "reported_at", "reason", "workspace_id", "experiment_id", "link_id")
     for report in reports.list_reports(db, with_closed=options.all):
         described = _describe_report(report)
-        line = "\t".join(str(described[name]) for name in columns)
+        line = tab_line(described[name] for name in columns)
         yield json.dumps(described) if options.json else line
 
 
@@ -112,7 +112,8 @@ def _show_report(options: argparse.Namespace, db: Connection) -> Iterator[str]:
 
     for name, content in _describe_report(reports.get_report(db, options.report)).items():
         # A text of several lines stays below its name: nobody writes a field into it.
-        shown = "" if content is None else str(content).replace("\n", "\n\t")
+        lines = "" if content is None else str(content)
+        shown = "\n\t".join(map(escape_controls, lines.split("\n")))
         yield f"{name}\t{shown}"
 
 

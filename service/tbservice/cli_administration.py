@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tbservice.cli_commands import Commands, add_act, add_command, parse_workspace_id
+from tbservice.cli_commands import Commands, add_act, add_command, parse_workspace_id, tab_line
 from tbservice.cli_overviews import add_user_show, add_workspace_show
 
 if TYPE_CHECKING:
@@ -257,15 +257,15 @@ def _list_workspaces(options: argparse.Namespace, db: Connection) -> Iterator[st
     if options.deleted:
         for each in workspaces.list_deleted(db):
             moments = (each.deleted_at.isoformat(), each.erase_at.isoformat())
-            yield "\t".join((str(each.workspace_id), *moments, each.name))
+            yield tab_line((each.workspace_id, *moments, each.name))
         return
     if options.json or options.usage:
         for details in workspace_overview.list_all(db, by_age=options.by_age):
-            line = "\t".join(details.columns())
+            line = tab_line(details.columns())
             yield json.dumps(details.as_dict()) if options.json else line
         return
     for workspace_id, name in workspaces.list_workspaces(db):
-        yield f"{workspace_id}\t{name}"
+        yield tab_line((workspace_id, name))
 
 
 def _delete_workspace(options: argparse.Namespace, db: Connection) -> Iterator[str]:
@@ -415,7 +415,7 @@ def _list_users(options: argparse.Namespace, db: Connection) -> Iterator[str]:
             state = "deleted"
         memberships = people.list_memberships(db, person.user_id)
         places = " ".join(f"{each.workspace_id}:{each.role.value}" for each in memberships)
-        yield f"{person.user_id}\t{person.email}\t{person.name}\t{state}\t{places}"
+        yield tab_line((person.user_id, person.email, person.name, state, places))
 
 
 def _disable_user(options: argparse.Namespace, db: Connection) -> None:
@@ -453,7 +453,7 @@ def _change_operator(options: argparse.Namespace, db: Connection) -> Iterator[st
     if options.revoke:
         raise Invalid("--revoke needs a person")
     for person, made_at in operators.list_operators(db):
-        yield f"{person.user_id}\t{person.email}\t{person.name}\t{made_at.isoformat()}"
+        yield tab_line((person.user_id, person.email, person.name, made_at.isoformat()))
 
 
 def _delete_user(options: argparse.Namespace, db: Connection) -> None:

@@ -74,6 +74,25 @@ def add_act(
     return add_command(commands, name, run, text)
 
 
+def tab_line(values: Iterable[object]) -> str:
+    r"""Return a line of values with tabs between them.
+
+    Characters that control a terminal, reorder what it shows or end a line (names are of people who
+    are not trusted) become escapes, such as `\x1b` and `\u202e`.
+    """
+    return "\t".join(map(escape_controls, values))
+
+
+def escape_controls(value: object) -> str:
+    """Return a value as text for one line of a terminal, as `tab_line`."""
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
 def parse_workspace_id(text: str) -> int:
     """Return the id of a workspace that an option names."""
     if not text.isdecimal() or not 0 < int(text) < 2**63:

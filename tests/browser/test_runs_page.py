@@ -89,6 +89,7 @@ def test_runs_page_is_filtered_and_sorted_by_keyboard(page, address):
     expect(page.locator("tbody .name").first).to_contain_text("trial 14")
     page.locator("th[aria-sort=ascending] a").press("Enter")
     expect(page.locator("tbody .name").first).to_contain_text("trial 6")
+    expect(page.get_by_label("Columns, with commas between")).to_be_hidden()  # the heads sort
     page.locator("summary", has_text="sorted by").press("Enter")
     page.get_by_label("Columns, with commas between").fill("status, lr, loss.min")
     page.keyboard.press("Enter")

@@ -253,6 +253,15 @@ def test_administrators_deletion_is_not_for_owners_to_undo(world, run_tbservice)
     assert world.statuses() == [200] * 6
 
 
+def test_listed_name_neither_controls_terminal_nor_begins_line(world, run_tbservice):
+    name = "a\x1b[2J\tb\n9\tc\u202e"
+    change = {"name": name}
+    address = f"/workspaces/{world.workspace_id}"
+    assert world.machine.request("PATCH", address, json=change).json()["name"] == name
+    shown = r"a\x1b[2J\tb\n9\tc\u202e"
+    assert f"{world.workspace_id}\t{shown}" in run_tbservice("workspace", "list")[1]
+
+
 def test_suspension_outlasts_deletion_and_undo(world):
     suspend(world.database, "workspace", world.workspace_id)
     assert world.delete().status_code == 451

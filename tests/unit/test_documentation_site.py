@@ -94,3 +94,10 @@ def test_page_keeps_text_of_code_and_runs_no_html(tmp_path, monkeypatch):
     assert "<script" not in page
     assert "javascript" not in page.replace("(javascript:x)", "")
     assert "<code>&lt;b&gt;</code>" in page
+
+
+def test_picture_has_its_size():
+    page = site.render_page("start")
+    assert re.search(
+        r'<img src="/docs/images/\S+\.png"[^>]* width="\d{3,4}" height="\d{3,4}"', page
+    )

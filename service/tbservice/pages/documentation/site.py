@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import struct
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
@@ -60,7 +61,7 @@ _TAGS: Final = {
 }
 _ATTRIBUTES: Final = {
     "a": {"href"},
-    "img": {"src", "alt"},
+    "img": {"src", "alt", "width", "height"},
     "ol": {"start"},
     **{f"h{level}": {"id"} for level in range(1, 5)},
     "div": {"class", "tabindex"},
@@ -235,6 +236,17 @@ def _resolve(token: Token, page: str) -> None:
         return
     anchor = f"#{target.fragment}" if target.fragment else ""
     token.attrSet(attribute, f"{PATH}/{path.removesuffix('.md')}{anchor}")
+    if token.type == "image" and (file := find_image(posixpath.basename(path))) is not None:
+        # So that a browser leaves the space for it, and text does not move under a reader's eyes.
+        for side, pixels in zip(("width", "height"), _read_size(file), strict=True):
+            token.attrSet(side, str(pixels))
+
+
+def _read_size(file: Path) -> tuple[int, int]:
+    """Return width and height of a PNG file in pixels: of its header (PNG, section 11.2.2)."""
+    with file.open("rb") as opened:
+        width, height = struct.unpack(">II", opened.read(24)[16:])
+    return width, height
 
 
 def _cut_excerpt(text: str, words: list[str]) -> str:

@@ -98,7 +98,10 @@ async function load(chosen) {
     const answers = await Promise.all(
       config.sources.map(async (_, source) => (await ask(source, "data", { ...query, ...listRuns(source) })).json()),
     );
-    for (const card of chosen) card.take(answers);
+    for (const card of chosen) {
+      card.take(answers);
+      await new Promise((resolve) => setTimeout(resolve)); // the page answers between two cards
+    }
   } catch (error) {
     for (const card of chosen) card.note.textContent = `The points could not be loaded: ${error.message}`;
   }

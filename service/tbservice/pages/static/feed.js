@@ -98,7 +98,7 @@ function makeSeldom(work, pauseMs = SELDOM_MS) {
       await untilVisible();
       isWanted = false;
       const began = performance.now();
-      await work().catch(() => {}); // the next call asks again
+      await work().catch(console.warn); // the next call asks again
       const pause = Math.max(pauseMs, SELDOM_SHARE * (performance.now() - began));
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
