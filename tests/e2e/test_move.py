@@ -69,6 +69,13 @@ def read_fields(reader, experiment_id):
 def test_move_carries_all_but_attempts(uploader, reader, other, target, logdir, moves, tmp_path):
     """The log directory has a restarted run: nothing is deleted of what is nowhere else."""
     write_complete_logdir(logdir)
+    for run in (
+        "tab\there",
+        "ü" * 120,
+        "plain%09",
+    ):  # an export gives their directories other names
+        events = [event_files.scalar_event("x", 1, 0.5)]
+        event_files.write_records(logdir / run / "tfevents.1", events)
     texts = ("--name", "mövéd", "--description", "*d*", "--tag", "one", "--note", "seen")
     old_id = uploader.run("--logdir", logdir, "--one-shot", *texts).experiment_id
     uploader.run("update-metadata", old_id, "--property", "seed=7", "--archive")

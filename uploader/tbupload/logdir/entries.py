@@ -7,8 +7,9 @@ path: a path is joined from the names of the parents when it is needed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 MTIME_UNKNOWN: Final = -1
@@ -22,6 +23,7 @@ Source: `tensorboard/backend/event_processing/plugin_asset_util.py` (`_PLUGINS_D
 """
 
 _NO_TAGS: Final[frozenset[str]] = frozenset()
+_SAME_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class FileEntry:
@@ -95,11 +97,21 @@ class Folder:
         """Return the run's name: the path relative to the log directory, "." for that itself.
 
         Source: `tensorboard/backend/event_processing/plugin_event_multiplexer.py`
-        (`AddRunsFromDirectory`). The separator is a slash on every system.
+        (`AddRunsFromDirectory`). The separator is a slash on every system. Directories of an
+        export may stand for names that no directory can have: see `RootFolder`.
         """
-        if self.parent is None:
-            return "."
-        return self.name if self.parent.parent is None else f"{self.parent.run}/{self.name}"
+        names: list[str] = []
+        folder: Folder = self
+        while folder.parent is not None:
+            names.append(folder.name)
+            folder = folder.parent
+        directory = "/".join(reversed(names)) or "."
+        return folder.run_names.get(directory, directory)
+
+    @property
+    def run_names(self) -> Mapping[str, str]:
+        """Return the names of runs by directory, where they differ; of the log directory."""
+        return _SAME_NAMES
 
     @property
     def projector_run(self) -> Folder:
@@ -120,6 +132,21 @@ class Folder:
                 return True
             above = above.parent
         return False
+
+
+class RootFolder(Folder):
+    """The log directory; `run_names` has the runs of directories that are named otherwise."""
+
+    __slots__ = ("_run_names",)
+
+    def __init__(self, path: str, run_names: Mapping[str, str] = _SAME_NAMES) -> None:
+        super().__init__(None, path)
+        self._run_names = run_names
+
+    @property
+    def run_names(self) -> Mapping[str, str]:
+        """Return the names of runs by directory, where they differ."""
+        return self._run_names
 
 
 @dataclass

@@ -8,13 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.projector_files import CONFIG_NAME
-from tbupload.logdir.entries import MTIME_UNKNOWN, FileEntry, Folder, FolderChanges
+from tbupload.logdir.entries import MTIME_UNKNOWN, FileEntry, Folder, FolderChanges, RootFolder
 from tbupload.remote_files import Status, files_of, is_remote
 
 MTIME_TRUSTED_SECONDS: Final = 3.0
@@ -38,10 +39,17 @@ class LogdirTree:
     files that are not regular files are `problems`. `has_new_problems` is set when they change; the
     caller resets it. `is_missing` is set while the log directory itself is not there.
     `projector_folders` contains the folders with a projector config, in the order of discovery.
+    `run_names` has the runs of directories whose run has another name, by directory.
     """
 
-    def __init__(self, logdir: Path, series_filter: SeriesFilter, name_chars_max: int) -> None:
-        self.root = Folder(None, os.fspath(logdir))
+    def __init__(
+        self,
+        logdir: Path,
+        series_filter: SeriesFilter,
+        name_chars_max: int,
+        run_names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.root: Folder = RootFolder(os.fspath(logdir), run_names)
         self.files = files_of(self.root.path)
         self._is_remote = is_remote(self.root.path)
         self._filter = series_filter

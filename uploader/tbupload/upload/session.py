@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +54,8 @@ class UploadOptions:
     `poll_seconds` is the period of checking directories, and the longest one of checking files;
     growing files are checked more often. `hparams` are set for runs as soon as they are stored.
     `control` asks for looks at the files, and ends an upload that follows them. `readers` is the
-    number of processes, or threads, that read a backlog; None to choose it, 0 for none.
+    number of processes, or threads, that read a backlog; None to choose it, 0 for none. `run_names`
+    has the runs of directories whose run has another name, by directory.
     """
 
     logdir: Path
@@ -64,6 +65,7 @@ class UploadOptions:
     hparams: HparamsFile = NO_HPARAMS
     control: FollowControl | None = None
     readers: int | None = 0
+    run_names: Mapping[str, str] = field(default_factory=dict)
 
 
 class Upload:
@@ -97,7 +99,10 @@ class Upload:
             options.series_filter, streams.limits, is_final=options.is_one_shot, warn=progress.warn
         )
         self._tree = LogdirTree(
-            options.logdir, options.series_filter, streams.limits.name_chars_max
+            options.logdir,
+            options.series_filter,
+            streams.limits.name_chars_max,
+            options.run_names,
         )
         self._cache = FileCache(read_options, self._cursors)
         self._watcher = LogdirWatcher(self._tree, options.poll_seconds, self._cache)

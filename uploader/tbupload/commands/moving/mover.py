@@ -25,6 +25,7 @@ from tbupload.console.texts import counted
 from tbupload.errors import QuotaExceeded, Refused, UploadError
 from tbupload.events.filters import SeriesFilter
 from tbupload.export.client import ExportClient
+from tbupload.export.directory_names import is_renamed, run_directory
 from tbupload.export.export_options import EVENTS, ExportOptions
 from tbupload.export.exporter import Exporter
 from tbupload.export.progress import ExportProgress
@@ -181,16 +182,20 @@ class Mover:
                 "the log directory"
             )
         if summary.series or summary.was_complete:
-            self._upload(copy_id, state.files)
+            runs = self._source.client.list_runs(experiment_id)
+            names = {run_directory(run): run for run in runs if is_renamed(run)}
+            self._upload(copy_id, state.files, names)
 
-    def _upload(self, copy_id: str, files: Path) -> None:
+    def _upload(self, copy_id: str, files: Path, run_names: dict[str, str]) -> None:
         client, progress = self._target.client, self._progress
         streams = client.get_streams(copy_id)
         cursors = StreamCursors(_NOTHING.digest(), streams.cursors)
         read_options = ReadOptions(_NOTHING, streams.limits, is_final=True, warn=progress.warn)
         guard = RetrainingGuard(client, copy_id, cursors, read_options)
         guard.is_active = False  # files that were exported again belong to the same copy
-        options = UploadOptions(files, _NOTHING, True, _POLL_SECONDS, readers=None)
+        options = UploadOptions(
+            files, _NOTHING, True, _POLL_SECONDS, readers=None, run_names=run_names
+        )
         progress.info(f"{copy_id}: uploading to {self._target.name or 'the other workspace'}")
         progress.start(streams.url)
         try:
