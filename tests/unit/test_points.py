@@ -113,6 +113,6 @@ def test_points_encoded_by_uploader_are_decoded_by_server(points):
     encode_points(segment.series.add(tag="t"), points, LIMITS, {}, is_increasing=True)
     [decoded] = decode_batch(batch.SerializeToString())
     [series] = decoded.series
-    assert series.data_class is points.data_class
+    assert series.points.data_class is points.data_class
     assert series.points.steps.tolist() == STEPS.tolist()
     assert series.points.value_count == points.value_count
