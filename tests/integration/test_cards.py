@@ -198,6 +198,8 @@ def test_card_of_groups_has_line_and_band_of_each(api, card, seeds):
     ]
     by_name = card(api.headers, seeds[0], tag="loss", pattern="^<?(.)", band="range")
     assert legend(parse(by_name)) == ["a  1, 0.75 to 1.25 (2)", "s  3, 2.75 to 3.25 (2)"]
+    together = card(api.headers, seeds[0], tag="loss", band="range")
+    assert legend(parse(together)) == ["all runs  2, 0.75 to 3.25 (4)"]
     some = card(api.headers, seeds[0], tag="loss", where='optimizer = "adam" and seed = 1')
     assert legend(parse(some)) == ["adam 1  1.25"]
 

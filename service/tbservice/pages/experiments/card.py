@@ -54,7 +54,7 @@ class RunChoice(BaseModel):
     """The parameters of a chart by which its runs are chosen, and who may see them.
 
     `group` has columns with commas between, as in the address of a comparison of runs; `pattern`
-    groups by what it matches in the names of the runs.
+    groups by what it matches in the names of the runs. With `band` alone, all are one group.
     """
 
     tag: str | None = None
@@ -62,7 +62,7 @@ class RunChoice(BaseModel):
     where: str = Field(default="", max_length=FILTER_CHARS_MAX)
     group: str = Field(default="", max_length=FILTER_CHARS_MAX)
     pattern: str | None = Field(default=None, max_length=FILTER_CHARS_MAX)
-    band: Literal["std", "stderr", "range", "quartiles"] = "std"
+    band: Literal["std", "stderr", "range", "quartiles"] | None = None
     token: list[str] = Field(default=[], max_length=limits.COMPARISON_ITEMS_MAX)
 
     def choice(self) -> CardChoice:

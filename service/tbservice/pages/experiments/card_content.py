@@ -23,6 +23,7 @@ from tbservice.reading.source import ExperimentReader
 from tbservice.runs.columns import split_names
 from tbservice.runs.group_bands import (
     BAND_KINDS,
+    DEFAULT_BAND,
     BandCurve,
     DrawnGroups,
     group_selected,
@@ -48,19 +49,25 @@ _NOT_THIS: Final = (Unauthenticated, NotFound)
 class CardChoice(NamedTuple):
     """The runs of a card: named ones or those of a filter, and what they are grouped by.
 
-    `group` has columns with commas between; `pattern` is as in `GroupBy`.
+    `group` has columns with commas between; `pattern` is as in `GroupBy`. With `band` alone, all
+    runs are one group.
     """
 
     runs: Sequence[str] = ()
     where: str = ""
     group: str = ""
     pattern: str | None = None
-    band: str = "std"
+    band: str | None = None
 
     @property
     def has_groups(self) -> bool:
         """Whether groups are drawn in place of runs."""
-        return bool(self.group) or self.pattern is not None
+        return bool(self.group) or self.pattern is not None or self.band is not None
+
+    @property
+    def kind(self) -> str:
+        """Kind of the bands of groups."""
+        return self.band or DEFAULT_BAND
 
 
 class CardContent(NamedTuple):
@@ -224,8 +231,8 @@ def _read_groups(source: Source, tag: str, choice: CardChoice) -> CardContent:
         curves,
         drawn.total - len(drawn.names),
         [(each.lower, each.upper) for each in bands],
-        [_describe(each, choice.band) for each in bands],
-        f"{BAND_KINDS[choice.band].title} by {by}" if by else BAND_KINDS[choice.band].title,
+        [_describe(each, choice.kind) for each in bands],
+        f"{BAND_KINDS[choice.kind].title} by {by}" if by else BAND_KINDS[choice.kind].title,
     )
 
 
@@ -238,7 +245,7 @@ def read_group_curves(
     readers = list(list_readers(source).values())
     group_by = GroupBy(split_names(choice.group), choice.pattern)
     drawn = group_selected(select_of_readers(readers, choice.where), group_by)
-    found = read_bands(scan_of_readers(readers), drawn, [tag], choice.band, steps)[tag]
+    found = read_bands(scan_of_readers(readers), drawn, [tag], choice.kind, steps)[tag]
     if isinstance(found, str):
         raise TooLarge(found)
     return drawn, found

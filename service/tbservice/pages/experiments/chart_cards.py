@@ -202,8 +202,10 @@ def read_experiment_charts(db: Connection, source: ChartSource, address: ChartsA
         has_all_runs=has_all_runs,
     )
     charts.config["is_distribution"] = not address.run and runs_total > len(runs)
-    named = {"run": names[:CARD_CURVES_ITEMS_MAX]} if address.run else {}
-    charts.pictures = PictureAddress(f"/experiment/{source.grant.experiment_id}", named)
+    shown: dict[str, list[str]] = {"run": names[:CARD_CURVES_ITEMS_MAX]} if address.run else {}
+    if charts.is_distribution:
+        shown = {"band": ["quartiles"]}
+    charts.pictures = PictureAddress(f"/experiment/{source.grant.experiment_id}", shown)
     return charts
 
 

@@ -139,7 +139,7 @@ def _make_group_charts(
     address: ChartsAddress,
 ) -> Charts:
     drawn, bands = read_group_curves(source, tag, query.choice(), ALL_STEPS)
-    charts = make_group_charts(drawn, {tag: bands}, ([tag], 1), query.band, address)
+    charts = make_group_charts(drawn, {tag: bands}, ([tag], 1), query.choice().kind, address)
     charts.config["sources"] = [
         {"id": each.grant.experiment_id, "token": each.token} for each in opened
     ]

@@ -212,7 +212,10 @@ def _show(
         if len(shares) == 1:
             charts.config.update(is_distribution=True, where=others["where"][0])
     _follow(page, grant, charts, comparison)
-    charts.pictures = _find_pictures(others if charts.groups else _leave_groups(others), comparison)
+    shown = others if charts.groups else _leave_groups(others)
+    if charts.is_distribution:
+        shown = {**shown, "band": ["quartiles"]}
+    charts.pictures = _find_pictures(shown, comparison)
     shows_all = charts.is_distribution or (charts.groups is not None and "where" in others)
     return page.render(
         "workspace_runs_compare.html",
