@@ -281,6 +281,11 @@ def test_selected_runs_are_compared(page, live_service, database, workspace, exp
     look_again(page, "runs_compared")
     page.get_by_text("Equal in all runs").click()
     look_again(page, "runs_equal")
+    picture = page.get_by_role("article", name="loss").locator("summary", has_text="Picture")
+    picture.press("Enter")
+    look_again(page, "runs_picture")
+    page.get_by_role("link", name="PNG").first.press("Enter")
+    expect(page.locator("img")).to_be_visible()  # as browsers show a picture
 
 
 def test_groups_end_with_their_last_step_and_follow_new_points(
