@@ -304,6 +304,8 @@ def test_comparison_follows_running_experiments_first(api, viewer, workspace_id)
     )
     assert config_of(everything)["live"] == [1, 2, 3, 4]
     assert "5 of these experiments are running" in everything.text
+    for path in (f"/workspace/{workspace_id}/runs", f"/?workspace={workspace_id}"):
+        assert "Rows of 4 of the 5 running experiments here" in viewer.get(path).text
     view = {"where": "followed.points = 1", "view": "x"}
     gone = viewer.get(compare(workspace_id, **view, sort="-gone", group="no"))
     assert "no run has a column &#39;gone&#39;" in gone.text

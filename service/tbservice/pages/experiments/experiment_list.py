@@ -111,6 +111,9 @@ def show_list(
             ),
             None,
         )
+    running = [
+        row.experiment.experiment_id for row in found.rows if row.status is UploadStatus.RUNNING
+    ]
     deleted = [each for each in query.get("deleted", "").split(",") if each]
     return page.render(
         "experiments.html",
@@ -119,15 +122,8 @@ def show_list(
         workspace=membership,
         address=address,
         found=found,
-        live=list_live_sources(
-            page.database,
-            page.session,
-            [
-                row.experiment.experiment_id
-                for row in found.rows
-                if row.status is UploadStatus.RUNNING
-            ],
-        ),
+        live=list_live_sources(page.database, page.session, running),
+        running=len(running),
         may_change=may_change,
         edit=edit,
         deleted=deleted[: limits.LIST_PAGE_ITEMS],

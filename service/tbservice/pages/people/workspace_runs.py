@@ -216,6 +216,7 @@ def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
         "numbers": {name for index, name in names if _has_numbers(found, index)},
         "refer": refer_to_run,
         "live": list_live_sources(page.database, page.session, running),
+        "running": len(set(running)),
     }
 
 
