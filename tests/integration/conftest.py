@@ -9,10 +9,13 @@ from psycopg.sql import SQL, Identifier
 from support.batches import ApiClient
 from support.katib import KatibClient
 from support.maintenance import command_runner
+from support.page_forms import new_reader
+from support.people import new_member
 from support.series_writer import SeriesWriter
 from support.servers import environment_of, new_owner
 from tbservice.cli import main
 from tbservice.types.grants import KatibGrant
+from tbservice.types.people import Role
 
 
 @pytest.fixture
@@ -32,6 +35,24 @@ def shared_api(shared_application, shared_settings):
 def experiment(api):
     """The id of an empty experiment."""
     return api.new_experiment()
+
+
+@pytest.fixture
+def browser(client, database, workspace_id):
+    """The browser of an owner of the workspace."""
+    return new_reader(client, database, new_member(database, workspace_id))
+
+
+@pytest.fixture
+def editor(client, database, workspace_id):
+    """The browser of an editor."""
+    return new_reader(client, database, new_member(database, workspace_id, Role.EDITOR))
+
+
+@pytest.fixture
+def viewer(client, database, workspace_id):
+    """The browser of a viewer."""
+    return new_reader(client, database, new_member(database, workspace_id, Role.VIEWER))
 
 
 @pytest.fixture

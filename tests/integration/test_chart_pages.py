@@ -14,20 +14,13 @@ import pytest
 
 from support.batches import scalars, segment, stream
 from support.hparams import HparamsClient, start
-from support.page_forms import HTML, new_reader
-from support.people import new_member
+from support.page_forms import HTML
 from support.servers import new_workspace
 from support.share_links import make_link
 from tbservice.pages.experiments.chart_cards import CARD_ITEMS
 from tbservice.runs import comparison, group_bands
-from tbservice.types.people import Role
 
 HOSTILE = '"><script>alert(1)</script>\u202e' + "x" * 2_000
-
-
-@pytest.fixture
-def viewer(client, database, workspace_id):
-    return new_reader(client, database, new_member(database, workspace_id, Role.VIEWER))
 
 
 def config_of(page):

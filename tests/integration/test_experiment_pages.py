@@ -23,19 +23,8 @@ from tbservice.experiments.bookmarks import SAVED_SEARCHES_ITEMS_MAX
 from tbservice.pages.base.markdown import render_markdown
 from tbservice.types.grants import AdminGrant
 from tbservice.types.identifiers import ExperimentId
-from tbservice.types.people import Role
 
 HOSTILE = '"><script>alert(1)</script>'
-
-
-@pytest.fixture
-def editor(client, database, workspace_id):
-    return new_reader(client, database, new_member(database, workspace_id, Role.EDITOR))
-
-
-@pytest.fixture
-def viewer(client, database, workspace_id):
-    return new_reader(client, database, new_member(database, workspace_id, Role.VIEWER))
 
 
 @pytest.fixture

@@ -7,18 +7,10 @@ import html
 import pytest
 
 from support.batches import scalars, segment, stream
-from support.page_forms import new_reader
-from support.people import new_member
 from support.share_links import make_link
 from tbservice import limits
 
 NAMES = ("<b>a</b>/train", "b %\nc", "", "B/eval")
-
-
-@pytest.fixture
-def browser(client, database, workspace_id):
-    """The browser of an owner."""
-    return new_reader(client, database, new_member(database, workspace_id))
 
 
 @pytest.fixture

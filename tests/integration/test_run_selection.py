@@ -33,12 +33,6 @@ RUN = "<b>a</b>/train"
 
 
 @pytest.fixture
-def browser(client, database, workspace_id):
-    """The browser of an owner."""
-    return new_reader(client, database, new_member(database, workspace_id))
-
-
-@pytest.fixture
 def table(workspace_id):
     """The path of the page."""
     return f"/workspace/{workspace_id}/runs"

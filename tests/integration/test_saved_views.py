@@ -10,10 +10,7 @@ import pytest
 
 from support.batches import ApiClient, scalars
 from support.hparams import HparamsClient, start
-from support.page_forms import new_reader
-from support.people import new_member
 from tbservice.runs.views import VIEW_VERSION_ITEMS_MAX
-from tbservice.types.people import Role
 
 
 class Views:
@@ -39,11 +36,6 @@ class Views:
 @pytest.fixture
 def views(api):
     return Views(api)
-
-
-@pytest.fixture
-def editor(client, database, workspace_id):
-    return new_reader(client, database, new_member(database, workspace_id, Role.EDITOR))
 
 
 @pytest.fixture

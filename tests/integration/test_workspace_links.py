@@ -7,7 +7,6 @@ import re
 import pytest
 
 from support.batches import ApiClient, scalars
-from support.page_forms import new_reader
 from support.people import new_member, new_personal_token
 from support.servers import new_workspace
 from support.share_links import list_links, make_link, reader_of, revoke, target_of
@@ -35,12 +34,6 @@ def links(client, database, workspace_id, experiment, leaver):
         make_link(made_by, experiment, label="mine"),
         make_link(made_by, experiment, label="frozen mine", frozen=True),
     ]
-
-
-@pytest.fixture
-def owner(client, database, workspace_id):
-    """The browser of an owner."""
-    return new_reader(client, database, new_member(database, workspace_id))
 
 
 def listed(api, workspace_id, **query):
@@ -94,14 +87,14 @@ def test_workspace_lists_no_links_of_another(client, database_url, leaver):
     ("path", "fields"), [("remove", {}), ("role", {"role": "viewer"})], ids=["removed", "viewer"]
 )
 def test_owner_is_shown_links_that_outlast_member(
-    client, api, workspace_id, leaver, links, owner, path, fields
+    client, api, workspace_id, leaver, links, browser, path, fields
 ):
     address = f"/workspace/{workspace_id}"
-    members = owner.get(address).text
+    members = browser.get(address).text
     assert "The 2 share links that they made will still open" in members
-    changed = owner.post(f"{address}/member/{path}", {"user_id": leaver.user_id, **fields})
+    changed = browser.post(f"{address}/member/{path}", {"user_id": leaver.user_id, **fields})
     assert changed.headers["location"].startswith(f"{address}/links?created_by={leaver.user_id}&")
-    page = owner.get(changed.headers["location"]).text
+    page = browser.get(changed.headers["location"]).text
     assert "The links below, which they made, still open." in page
     assert ("Not a member" in page, '<span class="badge">Viewer' in page) == (
         path == "remove",
@@ -114,14 +107,14 @@ def test_owner_is_shown_links_that_outlast_member(
     assert {link_id for _, link_id in shown} == {link["id"] for link in links}
     for experiment_id, link_id in shown:
         form = {"experiment_id": experiment_id, "link_id": link_id, "created_by": leaver.user_id}
-        answer = owner.post(f"{address}/link/revoke", form)
+        answer = browser.post(f"{address}/link/revoke", form)
         assert answer.headers["location"].endswith("&done=link-revoked")
-    assert "no links that still open" in owner.get(answer.headers["location"]).text
+    assert "no links that still open" in browser.get(answer.headers["location"]).text
     assert listed(api, workspace_id)["links"] == []
 
 
-def test_member_without_links_leaves_no_list(workspace_id, leaver, owner):
+def test_member_without_links_leaves_no_list(workspace_id, leaver, browser):
     address = f"/workspace/{workspace_id}"
-    assert "will still open" not in owner.get(address).text
-    removed = owner.post(f"{address}/member/remove", {"user_id": leaver.user_id})
+    assert "will still open" not in browser.get(address).text
+    removed = browser.post(f"{address}/member/remove", {"user_id": leaver.user_id})
     assert removed.headers["location"] == f"{address}?done=removed"
