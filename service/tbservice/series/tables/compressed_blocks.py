@@ -119,7 +119,7 @@ def decompress_all(blocks: Sequence[bytes]) -> list[Columns]:
 
 
 class _Shape(NamedTuple):
-    """What blocks share that are decoded together: points, widths in bytes, clock, and order."""
+    """Points, widths in bytes, clock and order: equal in blocks that are decoded together."""
 
     points: int
     step_width: int

@@ -29,7 +29,7 @@ _RECORD: Final = struct.Struct("<qdd")
 GROUP_POINTS_MAX: Final = 16_384
 """Points of blocks that are decoded together.
 
-A column of them is in a processor's cache, and smaller than what malloc maps anew each time.
+A column of them is in a processor's cache, and below the size that malloc maps each time.
 """
 
 

@@ -23,7 +23,7 @@ _GZIP_WINDOW_BITS: Final = 31  # zlib: 16 selects the gzip container, 15 the lar
 
 
 class _Gzip:
-    """What is written to it, compressed with gzip."""
+    """Compressor with gzip."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS)
@@ -37,7 +37,7 @@ class _Gzip:
 
 
 class _Zstd:
-    """What is written to it, compressed with zstd at pyarrow's level, 1: a third of gzip's time."""
+    """Compressor with zstd at pyarrow's level, 1, in a third of gzip's time."""
 
     def __init__(self) -> None:
         self._compressed = pa.BufferOutputStream()
