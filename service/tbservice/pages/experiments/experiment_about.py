@@ -133,6 +133,7 @@ def _describe(db: Connection, reader: PageReader) -> tuple[Experiment, dict[str,
         "is_shared": reader.grant.link is not None,
         "is_archived": lifecycle.is_archived(db, reader.grant, experiment),
         "is_published": lifecycle.is_published(db, experiment),
+        "is_kept_copy": False,
         "upload_status": uploads.find_status(db, reader.grant, experiment),
     }
 
