@@ -23,6 +23,7 @@ from tbservice.experiments.bookmarks import SAVED_SEARCHES_ITEMS_MAX
 from tbservice.pages.base.markdown import render_markdown
 from tbservice.types.grants import AdminGrant
 from tbservice.types.identifiers import ExperimentId
+from tbservice.types.people import Role
 
 HOSTILE = '"><script>alert(1)</script>'
 

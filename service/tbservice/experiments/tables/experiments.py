@@ -163,7 +163,7 @@ def is_archived(db: Connection, experiment_id: ExperimentId) -> bool:
 
 
 def has_publishing(db: Connection) -> bool:
-    """Return whether the database has the migration 0034, which servers must not wait for."""
+    """Return whether the database has the migration 0033, which servers must not wait for."""
     return has_column(db, "experiments", "is_published")
 
 

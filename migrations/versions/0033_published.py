@@ -2,7 +2,7 @@
 
 from alembic import op
 
-revision = "0034_published"
+revision = "0033_published"
 down_revision = "0032_traffic_groups"
 branch_labels = None
 depends_on = None
