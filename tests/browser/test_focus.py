@@ -14,7 +14,7 @@ from tbservice.types.people import Role
 
 EXPERIMENTS = 12
 TABS_MAX = 800
-FILES = (".png", ".md", ".txt")
+FILES = (".png", ".md", ".txt", ".csv")
 """Suffixes of addresses that are no pages."""
 
 KEYS_PER_LOOK = 10
