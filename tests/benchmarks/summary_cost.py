@@ -1,4 +1,4 @@
-"""What summaries of scalar series cost: flushes and bulk batches with them and without, in turns."""
+"""The cost of summaries of scalar series: flushes and bulk batches, with and without, in turns."""
 
 from __future__ import annotations
 

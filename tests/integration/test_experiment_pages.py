@@ -333,7 +333,7 @@ def test_search_engines_may_list_only_what_is_published(api, editor, workspace_i
         return api.request("PATCH", f"/experiments/{experiment}", json=fields)
 
     def told():
-        """What robots are told of each page, by header and by tag."""
+        """Return what each page tells robots, by header and by tag."""
         pages = [api.client.get(f"{place}{path}", headers=HTML) for path in ("/about", "/")]
         assert api.client.get(f"{place}/downloads").headers["x-robots-tag"] == "noindex"
         return [(page.headers["x-robots-tag"], "noindex" in page.text) for page in pages]

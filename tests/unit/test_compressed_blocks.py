@@ -64,7 +64,7 @@ def test_compressed_points_come_back_bit_by_bit(points):
 
 @given(st.lists(ROWS, max_size=8), st.booleans())
 def test_blocks_that_are_decoded_together_come_back_bit_by_bit(series, is_one_packed):
-    """Of other lengths and widths, beside some of one shape, and perhaps one of the wire's format."""
+    """Also of several lengths and widths, and with a block of the wire's format among them."""
     series += [points_of(range(40), make_clock(40), make_loss(40) * sign) for sign in (1, -1)]
     blocks = [*map(compress, series)] + [pack(series[0])] * is_one_packed
     assert [bits(each) for each in unpack_all(blocks)] == [

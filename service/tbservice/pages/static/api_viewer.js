@@ -106,12 +106,14 @@ async function show() {
 const viewer = document.getElementById("viewer");
 const opener = document.getElementById("opener");
 const search = opener.querySelector("input");
-new MutationObserver((_, observer) => {
-  const input = viewer.querySelector(".operation-filter-input");
-  if (!input) return;
-  Object.assign(input, { placeholder: "Search", ariaLabel: "Search operations" });
-  observer.disconnect();
-}).observe(viewer, { childList: true, subtree: true });
+const filterInput = new Promise((resolve) => {
+  new MutationObserver((_, observer) => {
+    const input = viewer.querySelector(".operation-filter-input");
+    if (!input) return;
+    resolve(Object.assign(input, { placeholder: "Search", ariaLabel: "Search operations" }));
+    observer.disconnect();
+  }).observe(viewer, { childList: true, subtree: true });
+});
 
 let isShowing;
 async function open() {
@@ -120,11 +122,12 @@ async function open() {
   opener.querySelector("output").value = "Loading the viewer";
   try {
     const shown = await show();
+    const input = await filterInput; // Swagger UI draws it at a time of its own
     await new Promise((resolve) => setTimeout(resolve)); // until what was typed meanwhile is there
     shown.layoutActions.updateFilter(search.value || true);
     const isTyping = document.activeElement === search;
     opener.remove();
-    if (isTyping) viewer.querySelector(".operation-filter-input")?.focus();
+    if (isTyping) input.focus();
   } catch (error) {
     isShowing = loaded = undefined; // the next try fetches again
     opener.querySelector("output").value = `The viewer cannot be loaded (${error.message ?? "no answer"}).`;
