@@ -30,6 +30,9 @@ WORKER_START_SECONDS_MAX = 300
 WORKER_STOP_SECONDS_MAX = EXIT_SECONDS_MAX + 0.5
 """Seconds from the stop signal after which a worker that did not even force its exit is killed."""
 
+WORKER_EXIT_SECONDS_MAX = 1
+"""Seconds that one whose connection is closed has to end by itself: then its exit code is told."""
+
 _FORK: Final = multiprocessing.get_context("fork")
 
 _parent_ends: WeakSet[Connection[Any, Any]] = WeakSet()
@@ -83,7 +86,7 @@ class Worker(Process):
         Does not wait for an answer, as uvicorn does: until then no stop signal would be handled.
         """
         if not self.process.is_alive():
-            return f"has ended with exit code {self.exitcode}"
+            return self._tell_end()
         try:
             if self.parent_conn.poll():
                 self.has_started = self.parent_conn.recv()
@@ -92,11 +95,16 @@ class Worker(Process):
                 self.parent_conn.send(b"ping")
                 self.asked_at = time.monotonic()
         except (OSError, EOFError):
-            return "has closed its connection"
+            # One that ends closes what it has open a moment before its exit code can be read.
+            self.process.join(WORKER_EXIT_SECONDS_MAX)
+            return "has closed its connection" if self.process.is_alive() else self._tell_end()
         limit = WORKER_HEALTHCHECK_SECONDS_MAX if self.has_started else WORKER_START_SECONDS_MAX
         if time.monotonic() - self.asked_at < limit:
             return ""
         return f"did not {'answer' if self.has_started else 'start'} within {limit} s"
+
+    def _tell_end(self) -> str:
+        return f"has ended with exit code {self.exitcode}"
 
 
 multiprocess.Process = Worker  # type: ignore[misc] # uvicorn has no setting for it
