@@ -27,7 +27,7 @@ PAUSE_SECONDS = 6.0
 """Seconds between two rounds of a tenant: a flush, a sample, its list; about 50 requests a second."""
 
 WARM_SECONDS, HOSTILE_SECONDS = 15.0, 3600.0
-IDLE_SHARE = 1 / 3
+IDLE_SHARE = 1 / 10
 """Seconds without the attacker before each attack, for each second of it."""
 
 ATTACKS = (
