@@ -16,7 +16,7 @@ import pytest
 
 from support import servers as support
 from support.batches import ApiClient, packed_scalars, segment, stream
-from support.uploading import wait_until
+from support.waiting import SECONDS_MAX, wait_until
 from tbservice import limits
 from tbservice.admission.bodies import SMALL_BODY_BYTES_MAX
 from tbservice.local.embedded.ports import choose_ports
@@ -47,7 +47,7 @@ def service(servers, tmp_path_factory):
 @pytest.fixture
 def http(service):
     with httpx2.Client(
-        base_url=service.url, trust_env=False, timeout=30, verify=support.NO_TLS
+        base_url=service.url, trust_env=False, timeout=SECONDS_MAX, verify=support.NO_TLS
     ) as client:
         yield client
 
@@ -63,7 +63,7 @@ def connect(service, receive_bytes=None, source="127.0.0.1"):
     client.bind((source, 0))
     if receive_bytes:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    client.settimeout(20)
+    client.settimeout(SECONDS_MAX)
     client.connect(("127.0.0.1", int(service.url.rpartition(":")[2])))
     return closing(client)
 

@@ -85,7 +85,7 @@ def many_runs(logdir):
 
 def test_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service):
     with flaky_proxy(
-        live_service.url, ["", "503"]
+        live_service.url, ["", *["503"] * 1000]
     ) as proxy:  # nothing after the experiment's creation gets through
         through_proxy = Uploader(proxy, uploader.token, uploader.directory)
         with uploader.follow(many_runs, "--server", through_proxy.server) as following:

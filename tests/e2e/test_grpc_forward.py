@@ -18,12 +18,11 @@ from support import zygote
 from support.grpc_calls import call_server, failure, live_grpc_service, raw_client
 from support.grpc_forwarder import forwarder
 from support.tls_proxy import tls_proxy
-from support.uploading import wait_until
+from support.waiting import SECONDS_MAX, wait_until
 from tbservice.errors import Invalid, TooManyRequests, Unavailable
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 KATIB = "api.v1.beta1.DBManager"
-SECONDS_MAX = 30
 
 
 async def describe(call):
@@ -141,7 +140,7 @@ def test_forwarder_passes_health_and_reflection_on(settings, owner_token, tmp_pa
                 reflection_pb2.ServerReflectionResponse.FromString,
             )
             asked = [reflection_pb2.ServerReflectionRequest(list_services="*")] * 2
-            answers = list(reflect(iter(asked), timeout=20))
+            answers = list(reflect(iter(asked), timeout=SECONDS_MAX))
     assert len(answers) == 2
     assert answers[0].list_services_response.service
 

@@ -12,6 +12,7 @@ from support import zygote
 from support.grpc_calls import failure, live_grpc_service, raw_client
 from support.servers import NO_TLS, environment_of, live_service
 from support.tls_proxy import make_certificate
+from support.waiting import SECONDS_MAX
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 pytestmark = pytest.mark.own_database
@@ -24,7 +25,7 @@ KATIB_NAMES = ("api.v1.beta1.DBManager", "api.v1.beta1.EarlyStopping")
 SERVING = 1
 
 
-def check(call, name="", seconds=10):
+def check(call, name="", seconds=SECONDS_MAX):
     """Return the state of a service by its name."""
     request = health_pb2.HealthCheckRequest(service=name).SerializeToString()
     return health_pb2.HealthCheckResponse.FromString(call("Check", request, timeout=seconds)).status
@@ -71,7 +72,7 @@ def reflect(channel):
         reflection_pb2.ServerReflectionRequest(list_services="*"),
         reflection_pb2.ServerReflectionRequest(file_containing_symbol=HEALTH),
     ]
-    return ask(iter(asked), timeout=10)
+    return ask(iter(asked), timeout=SECONDS_MAX)
 
 
 def checks_counted(live):
@@ -134,7 +135,7 @@ def test_grpc_serves_tls_with_files_of_settings(settings, tmp_path):
     with live_grpc_service(settings, tmp_path, **files) as (_, port):
         credentials = grpc.ssl_channel_credentials((tmp_path / "authority.pem").read_bytes())
         with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
-            reply = channel.unary_unary(f"/{HEALTH}/Check")(b"", timeout=10)
+            reply = channel.unary_unary(f"/{HEALTH}/Check")(b"", timeout=SECONDS_MAX)
             assert health_pb2.HealthCheckResponse.FromString(reply).status == SERVING
         with raw_client(port, service=HEALTH) as call:
             assert failure(lambda: check(call))[0] == "UNAVAILABLE"

@@ -64,13 +64,13 @@ def test_login_without_terminal_and_token_says_what_to_do(home, options):
 def answer_in_browser(server, cookie, action, code, **fields):
     with requests.Session() as browser:
         browser.headers.update({**FORM, "Cookie": f"{SESSION_COOKIE}={cookie}"})
-        page = browser.get(f"{server}/device", timeout=10).text
+        page = browser.get(f"{server}/device", timeout=SECONDS_MAX).text
         field = re.search(r'name="(csrf[^"]*)" value="([^"]+)"', page)
         answer = browser.post(
             f"{server}/device/{action}",
             {field[1]: field[2], "code": code, **fields},
             allow_redirects=False,
-            timeout=10,
+            timeout=SECONDS_MAX,
         )
         assert answer.status_code == 303, answer.text
 

@@ -56,7 +56,7 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=SECONDS_MAX,
         )
         code, said = done.returncode, done.stderr
         assert (code, said) == (
@@ -176,7 +176,7 @@ def test_serve_fails_when_no_worker_can_be_replaced(servers, settings, tmp_path)
                 "UPDATE alembic_version SET version_num = '9999', required_revision = '9999'"
             )
         workers_of(live)[0].kill()
-        assert live.process.wait(60) == 1
+        assert live.process.wait(SECONDS_MAX) == 1
     said = log.read_text().splitlines()
     assert said[-1] == "tbservice: a worker did not start, so all were stopped: see the lines above"
     assert any("9999" in line for line in said), said

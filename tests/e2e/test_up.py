@@ -317,9 +317,11 @@ def proportional_memory(process_id):
     All of its own are counted, since it shares them with the process that forked it for the test.
     """
     process = psutil.Process(process_id)
-    children = process.children(recursive=True)
-    own: int = process.memory_info().rss
-    return own + sum(each.memory_full_info().pss for each in children)
+    total: int = process.memory_info().rss
+    for each in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # as PostgreSQL's autovacuum workers end
+            total += each.memory_full_info().pss
+    return total
 
 
 def administer(home, *arguments, expected=0, **more):

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import grpc
 
 from support.servers import live_service
+from support.waiting import SECONDS_MAX
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.grpc.calls import CallRunner
 from tbservice.api.grpc.listener import GrpcListener
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.quotas.traffic import TrafficMeter
 
-SECONDS_MAX = 30
 SERVICE = "tbhub.test.Calls"
 
 

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+from support.waiting import SECONDS_MAX
 from tbservice.local.embedded.ports import LOOPBACK
-
-_SECONDS_MAX = 30
 
 
 @contextmanager
@@ -33,7 +32,7 @@ def forwarder(server, token, *arguments, **more):
         process.port = int(line.split()[1].rpartition(":")[2])
         yield process
         process.send_signal(signal.SIGTERM)
-        assert process.wait(_SECONDS_MAX) == 0
+        assert process.wait(SECONDS_MAX) == 0
     finally:
         process.kill()
         process.wait()

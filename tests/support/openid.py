@@ -14,6 +14,7 @@ import requests
 from joserfc.jwk import RSAKey
 
 from support.programs import find_node
+from support.waiting import SECONDS_MAX
 from tbservice.local.embedded.ports import choose_ports
 
 DIRECTORY = Path(__file__).with_name("openid_provider")
@@ -61,18 +62,18 @@ class OpenidProvider:
         """Sign in as a browser would that was sent to `address`; return where it is sent back to."""
         with requests.Session() as browser:
             for _ in range(STEPS_MAX):
-                answer = browser.get(address, allow_redirects=False, timeout=10)
+                answer = browser.get(address, allow_redirects=False, timeout=SECONDS_MAX)
                 while answer.is_redirect:
                     address = urljoin(address, answer.headers["Location"])
                     if not address.startswith(self.issuer):
                         return address
-                    answer = browser.get(address, allow_redirects=False, timeout=10)
+                    answer = browser.get(address, allow_redirects=False, timeout=SECONDS_MAX)
                 answer.raise_for_status()
                 form = re.search(r'<form[^>]* action="([^"]+)"', answer.text)
                 prompt = re.search(r'name="prompt" value="([^"]+)"', answer.text)
                 fields = {"prompt": prompt[1], "login": login, "password": "any"}
                 answer = browser.post(
-                    urljoin(address, form[1]), fields, allow_redirects=False, timeout=10
+                    urljoin(address, form[1]), fields, allow_redirects=False, timeout=SECONDS_MAX
                 )
                 address = urljoin(address, answer.headers["Location"])
                 if not address.startswith(self.issuer):

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import grpc
 
+from support.waiting import SECONDS_MAX
 from tbservice.launch import drop_privileges
 from tbservice.local.embedded.certificate import create_certificate
 from tbservice.local.embedded.ports import LOOPBACK
 
 IS_OTHER = os.geteuid() == 0
-SECONDS = 5
 CLOSED_PORT = 1
 
 
@@ -51,10 +51,10 @@ def ask_http(port, method, path, headers, key):
     """
     if key:
         connection = http.client.HTTPSConnection(
-            LOOPBACK, port, timeout=SECONDS, context=_context(key)
+            LOOPBACK, port, timeout=SECONDS_MAX, context=_context(key)
         )
     else:
-        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=SECONDS)
+        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=SECONDS_MAX)
     body = b"x" if method in ("POST", "PUT") else None
     try:
         connection.request(method, path, body, headers)
@@ -80,7 +80,7 @@ def ask_grpc(port, method, request, key, authority):
     with channel:
         call = channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
         try:
-            call(bytes.fromhex(request), timeout=SECONDS)
+            call(bytes.fromhex(request), timeout=SECONDS_MAX)
         except grpc.RpcError as error:
             return error.code().name
         return "OK"
