@@ -117,6 +117,7 @@ CASES = {
     "loss, any clock": (make_loss, False, 5.1),
     "loss, microseconds": (make_loss, True, 4.7),
     "learning rate, microseconds": (make_schedule, True, 2.2),
+    "cosine restarts of float64": (lambda n: 1 + np.cos(np.arange(n) % 1_000 / 318), True, 2.6),
     "accuracy of batches of 64": (lambda n: np.float32(make_loss(n) * 64 // 1 / 64), False, 2.8),
 }
 

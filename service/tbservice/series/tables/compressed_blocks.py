@@ -222,7 +222,7 @@ def _compress(steps: Int64s, wall_times: Float64s, values: Float64s) -> bytes:
     if len(steps) < _PLANE_POINTS_MIN:
         body: bytes = _codec().compress(np.concatenate(planes), asbytes=True)
     else:
-        body = b"".join(_write_frames(planes))
+        body = b"".join(_write_frames(planes, narrow.itemsize if order else 0))
     header = _HEADER.pack(
         VERSION, step_width, wall_width, narrow.itemsize, len(steps),
         int(steps.view(np.uint64)[0]), step_low, step_unit, int(ticks[0]), wall_low, wall_unit,
@@ -310,12 +310,14 @@ def _split_into_planes(column: bytes, width: int) -> Iterator[npt.NDArray[np.uin
         yield from np.ascontiguousarray(np.frombuffer(column, np.uint8).reshape(-1, width).T)
 
 
-def _write_frames(planes: Sequence[_Planes]) -> Iterator[bytes]:
+def _write_frames(planes: Sequence[_Planes], smooth: int) -> Iterator[bytes]:
     """Yield a frame of zstd for each plane.
 
     Noise is not given to the codec, which takes 10 µs or more to find that it can save nothing.
+    The last `smooth` planes are: what looks like noise in a computed curve may be repeated by it.
     """
     entropies = _estimate_entropies(np.stack([_sample(plane) for plane in planes]))
+    entropies[len(planes) - smooth :] = 0
     for plane, bits in zip(planes, entropies, strict=True):
         if bits < _INCOMPRESSIBLE_BITS:
             yield _codec().compress(plane, asbytes=True)
