@@ -38,7 +38,10 @@ POINTS = 100
 
 @pytest.fixture
 def meter(client):
-    """The counts of the test's application; `store` looks at the limits that tests set, too."""
+    """The counts of the test's application, which are stored when the test says so alone; `store`
+    looks at the limits that tests set, too.
+    """
+    client.app.state.traffic.stop()
     return client.app.state.traffic
 
 
