@@ -146,8 +146,13 @@ def test_compactor_finds_what_other_host_leaves_later(database, monkeypatch):
     monkeypatch.setattr(compactor, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(compactor, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(limits, "COMPACTION_SEARCH_INTERVAL_SECONDS", 0.1)
+    searches = []
+    monkeypatch.setattr(
+        compactor, "find_backlog", lambda *given: searches.append(given) or find_backlog(*given)
+    )
     experiment = Experiment(database)
     with starting(experiment.compactor):
+        wait_until(lambda: len(searches) > 1)  # the first, of all that is there, has ended
         experiment.write("due", limits.WRITE_BUFFER_POINTS_MAX, is_noticed=False)
         experiment.write("small", limits.PACKED_POINTS_MIN, is_noticed=False)
         experiment.wait_until_compacted("due")
