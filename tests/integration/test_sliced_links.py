@@ -33,7 +33,7 @@ def search(marks, content):
     for mark in marks:
         encoded = [base64.b64encode(b" " * n + mark.encode()) for n in range(3)]
         encoded = [each[4 * (n > 0) : -4] for n, each in enumerate(encoded)]
-        number = str(NUMBERS[mark])[:5].encode()
+        number = str(NUMBERS[mark])[:7].encode()  # digests and times have no such number
         for needle in (mark.encode(), number, *encoded):
             if needle in content:
                 return needle

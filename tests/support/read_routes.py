@@ -2,7 +2,7 @@
 the page, of a comparison and of an earlier attempt.
 
 Everything of a hidden run (names, metadata, texts, blobs) has the word RUNSECRET or a number with
-66613 in it, everything of a hidden tag TAGSECRET or 77713.
+6661361 in it, everything of a hidden tag TAGSECRET or 7771371.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tbservice.pages.stock_page.download import FILES
 
 SHOWN, RUN, TAG = "shown", "RUNSECRET", "TAGSECRET"
 UPLOAD = "0" * 16
-NUMBERS = {SHOWN: 1.5, RUN: 66613.5, TAG: 77713.5, RUN + TAG: 6661377713.5}
+NUMBERS = {SHOWN: 1.5, RUN: 6661361.5, TAG: 7771371.5, RUN + TAG: 66613617771371.5}
 KINDS = ("scalars", "tensors", "blob_sequences")
 SUPERSEDED, NEWEST = 1.6e9, 1.7e9
 """Wall times of what an earlier attempt of each run logged, and of what is shown."""
