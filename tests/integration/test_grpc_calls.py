@@ -233,6 +233,7 @@ def test_cancelled_call_keeps_turn_until_thread_ends(settings, database, owner_t
         call_server(settings, database, Work=answer, Length=length) as server,
         raw_client(server.port, owner_token) as call,
     ):
+        assert call("Length", b"x") == b"1"  # connected: the deadline is long from here
         running = call("Work", start=True, timeout=2 if way == "deadline" else SECONDS_MAX)
         wait_until(lambda: server.shares.turns._used)
         if way == "cancel":
