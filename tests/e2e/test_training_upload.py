@@ -10,7 +10,6 @@ import psutil
 import pytest
 
 from support.event_files import append_scalars
-from support.uploading import lines_without_wait
 from tbupload.integrations.training_upload import TrainingUpload
 
 
@@ -37,7 +36,7 @@ def test_end_of_training_says_that_all_is_stored(training, uploader, reader, log
     url = each.upload.url
     append_scalars(logdir)
     each.end()
-    assert lines_without_wait(capsys.readouterr().err)[-2:] == [
+    assert capsys.readouterr().err.splitlines()[-2:] == [
         f"tbupload: {url}",
         f"tbupload: everything is uploaded: {url}",
     ]
