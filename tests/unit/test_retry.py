@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from support.waiting import wait_until
 from tbupload.http.retry import RetryPolicy
 
 
@@ -33,8 +34,12 @@ def test_request_is_retried_at_once_after_server_returns():
     thread, outcomes = wait(retry)
     thread.join(0.1)
     assert outcomes == []
-    retry.report_success()
-    thread.join(60)
+
+    def has_returned():  # it may begin to wait only now
+        retry.report_success()
+        return not thread.is_alive()
+
+    wait_until(has_returned)
     assert len(outcomes) == 1
     assert outcomes[0] is not None
 
