@@ -19,11 +19,13 @@ from tempfile import gettempdir
 
 import hypothesis
 import pytest
+from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 
 from support import programs
 from support import servers as support
 from support.fixture_retries import pytest_fixture_setup  # noqa: F401 - a hook
 from support.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
+from support.waiting import SECONDS_MAX
 from tbservice.local.embedded.ports import choose_ports
 
 QUICK = ("tidy", "unit")
@@ -36,6 +38,10 @@ GC_THRESHOLDS = (5_000, 20, 100)
 every_run_differs = hypothesis.settings.get_profile("default")  # also where the variable CI is set
 hypothesis.settings.register_profile("tbhub", every_run_differs, deadline=None)
 hypothesis.settings.load_profile("tbhub")
+
+# Nor has an answer one of five seconds, unless a test says so.
+for each in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, each, SECONDS_MAX)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from support.browser_pages import look_again, look_at
 from support.people import SESSION_COOKIE, new_member, sign_in
 from support.servers import new_workspace
+from support.waiting import SECONDS_MAX
 from tbservice.db.database import Database
 from tbservice.types.people import Role
 
@@ -26,7 +27,7 @@ def begin(live_service):
     answer = requests.post(
         f"{live_service.url}/api/v1/device-logins",
         json={"client": "tbupload 0.1.0 on cluster-node-17"},
-        timeout=10,
+        timeout=SECONDS_MAX,
     )
     return answer.json()
 
@@ -52,7 +53,7 @@ def test_login_is_approved_by_keyboard(page, live_service, session):
     answer = requests.post(
         f"{live_service.url}/api/v1/device-logins/token",
         json={"device_code": login["device_code"]},
-        timeout=10,
+        timeout=SECONDS_MAX,
     )
     assert answer.json()["scopes"] == ["admin", "append", "read"]
     manage_own_experiment(f"{live_service.url}/api/v1/experiments", answer.json()["token"])
@@ -61,8 +62,12 @@ def test_login_is_approved_by_keyboard(page, live_service, session):
 def manage_own_experiment(experiments, token):
     """Share and rename an experiment with the token of a login, as the README does."""
     headers = {"Authorization": f"Bearer {token}"}
-    made = requests.post(experiments, json={}, headers=headers, timeout=10).json()["experiment_id"]
+    made = requests.post(experiments, json={}, headers=headers, timeout=SECONDS_MAX).json()[
+        "experiment_id"
+    ]
     address = f"{experiments}/{made}"
-    shared = requests.post(f"{address}/links", json={}, headers=headers, timeout=10)
-    renamed = requests.patch(address, json={"name": "renamed"}, headers=headers, timeout=10)
+    shared = requests.post(f"{address}/links", json={}, headers=headers, timeout=SECONDS_MAX)
+    renamed = requests.patch(
+        address, json={"name": "renamed"}, headers=headers, timeout=SECONDS_MAX
+    )
     assert (shared.status_code, renamed.status_code) == (201, 200)

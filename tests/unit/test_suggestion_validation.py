@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from support.sweeps import ALGORITHMS, experiment, parameter
+from support.waiting import SECONDS_MAX
 from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions import validate
@@ -252,6 +253,10 @@ def test_validate_loads_no_library_of_algorithms():
         "print({'optuna', 'cmaes', 'scipy', 'sklearn'} & set(sys.modules))"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=SECONDS_MAX,
     )
     assert run.stdout.strip() == "set()"
