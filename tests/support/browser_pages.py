@@ -76,11 +76,10 @@ class Watch:
 
 
 def _is_left(request):
-    """Return whether a page that is left, or hidden, ended what nobody waits for: what its scripts
-    ask of the API, and its font, until which the text is shown in another one.
+    """Return whether a page that is left, or hidden, ended what nobody waits for: what it, its
+    scripts or its style asked for. Of a page itself, this is the failure.
     """
-    is_optional = "/api/v1/experiments/" in request.url or request.resource_type == "font"
-    return "ERR_ABORTED" in request.failure and is_optional
+    return "ERR_ABORTED" in request.failure and request.resource_type != "document"
 
 
 def _is_own(url, server):
@@ -130,11 +129,19 @@ def has_drawing(locator):
         locator.evaluate("element => element.scrollIntoView({block: 'nearest'})")
         # Not the element's own screenshot: that waits until nothing moves, which a surface in WebGL
         # always does.
-        picture = locator.page.screenshot(clip=locator.bounding_box())
+        box = locator.bounding_box()
+        if not (box and box["width"] and box["height"] and _is_in_window(locator.page, box)):
+            return False  # not laid out yet, or moved away by what came meanwhile
+        picture = locator.page.screenshot(clip=box)
         image = Image.open(io.BytesIO(picture)).convert("HSV")
         return sum(image.getchannel("S").histogram()[SATURATED:]) > DRAWN_PIXELS_MIN
 
     return wait_until(is_drawn, pause=0.2)
+
+
+def _is_in_window(page, box):
+    size = page.viewport_size
+    return -box["width"] < box["x"] < size["width"] and -box["height"] < box["y"] < size["height"]
 
 
 LOOKS = {
