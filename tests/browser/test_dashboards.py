@@ -142,8 +142,12 @@ def test_audio_plays_clips(page):
     clips = page.locator("tf-audio-loader audio")
     expect(clips.first).to_be_visible()
     seconds = "clips => clips.map(clip => clip.readyState >= 1 && !clip.error ? clip.duration : 0)"
-    wait_until(lambda: all(clips.evaluate_all(seconds)))
-    assert clips.evaluate_all(seconds).count(1.5) == len(SESSIONS)
+
+    def are_ready():  # each clip appears by itself
+        lengths = clips.evaluate_all(seconds)
+        return all(lengths) and lengths.count(1.5) == len(SESSIONS)
+
+    wait_until(are_ready)
 
 
 def has_chosen(menu, item):

@@ -116,8 +116,9 @@ def start(page, live_service, database, ann, workspace, made):  # noqa: ARG001 -
 
 
 def expect_names(page, *names):
-    """Wait until the list has these experiments."""
+    """Wait until the list has these experiments, and the page listens."""
     expect(page.locator(".experiments .name")).to_have_text(list(names))
+    page.wait_for_load_state()
 
 
 def test_list_looks_well(page, start):
@@ -182,6 +183,7 @@ def test_list_is_worked_in_by_keys(page, start, live_service, made, workspace):
     page.keyboard.press("j")
     page.keyboard.press("s")
     expect(page.locator(".star[aria-pressed=true]")).to_have_count(1)
+    page.wait_for_load_state()  # until which no key is heard
     page.keyboard.press("j")
     page.keyboard.press("e")
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
@@ -246,7 +248,8 @@ def test_selected_experiments_are_tagged_and_archived(page, start):
     page.locator("[data-selection] summary").press("Enter")
     page.get_by_label("Tags, with commas").fill("put aside")
     look_again(page, "experiments_tagged")
-    page.get_by_label("Tags, with commas").press("Enter")
+    with page.expect_navigation():
+        page.get_by_label("Tags, with commas").press("Enter")
     page.get_by_label("Tag", exact=True).select_option("put aside")
     expect_names(page, "bert-base-squad")
     page.locator("summary", has_text="Save this search").press("Enter")

@@ -178,7 +178,7 @@ def test_rows_of_running_experiment_are_live(page, live_service, database):
         expect(cells).to_have_text(["running", "2.5", "2.5", "9", "4", "4", "unknown"])
         expect(page).to_have_title(re.compile("^4 · Runs"))
         api.request("PATCH", upload, json={"status": "finished"}).raise_for_status()
-        expect(cells.first).to_have_text("finished", timeout=30_000)
+        expect(cells.first).to_have_text("finished")
         expect(cells.last).to_have_text("success")
 
         api.request("PATCH", upload, json={"status": "running"}).raise_for_status()
@@ -209,6 +209,7 @@ def test_groups_are_drawn_with_bands_that_are_chosen_by_keyboard(page, address):
     page.get_by_label("Show").press("ArrowDown")
     page.get_by_role("button", name="Draw groups").press("Enter")
     expect(page).to_have_url(re.compile("band=range"))
+    expect(loss.locator("canvas").first).to_be_visible()  # until which no key is heard
     loss.locator(".plot").press("Home")
     # trials 0, 2 … 14 of either experiment: 2 / (0 + 1) to 2 / (14 + 1)
     expect(loss.locator(".plot-tip")).to_contain_text("0.1333 to 2 (16)")

@@ -70,6 +70,7 @@ def test_page_lists_uploads_with_status(page, browser, live_service, recorded, o
     expect(page.get_by_role("heading", name="Origin")).to_have_count(0)
 
     console = page.get_by_role("region", name="Lines of the console")
+    expect(page.locator(".plot canvas").first).to_be_visible()
     console.get_by_text("<b>step 5</b>").hover()
     expect(page.locator(".plot-tip")).to_contain_text("step 5")
     page.locator(".plot").press("Home")
