@@ -3,6 +3,7 @@
 
 const STREAMS_MAX = 4; // browsers open six connections to a server of HTTP/1.1
 const RETRY_MS = 2000;
+const BEGIN_PAUSES_MAX = 3; // the samples wait meanwhile
 
 // Ask the API of one experiment; the answer of a request that is refused is an error.
 async function askExperiment({ id, token }, path, { body, signal } = {}) {
@@ -11,7 +12,8 @@ async function askExperiment({ id, token }, path, { body, signal } = {}) {
   const answer = await fetch(`/api/v1/experiments/${id}${path}`, options);
   if (!answer.ok) {
     const { detail } = await answer.json().catch(() => ({}));
-    throw new Error(detail ?? `the server answered with status ${answer.status}`);
+    const error = new Error(detail ?? `the server answered with status ${answer.status}`);
+    throw Object.assign(error, { isLasting: answer.status < 500 && answer.status !== 429 });
   }
   return answer;
 }
@@ -24,11 +26,14 @@ class Feed {
 
   // Where the live points begin: asked before the samples, so that none is between the two.
   async begin() {
-    try {
-      const answer = await askExperiment(this.source, "/scalars/new", { body: { ...this.query, start: "now" } });
-      this.cursor = (await answer.json()).cursor;
-    } catch {
-      this.isOver = true; // as with more series than one cursor follows: nothing is live
+    for (let pauses = BEGIN_PAUSES_MAX; !this.cursor && !this.isOver; pauses--) {
+      try {
+        const answer = await askExperiment(this.source, "/scalars/new", { body: { ...this.query, start: "now" } });
+        this.cursor = (await answer.json()).cursor;
+      } catch (error) {
+        this.isOver = error.isLasting || !pauses; // as with more series than one cursor follows: nothing is live
+        if (!this.isOver) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
     }
   }
 
