@@ -42,7 +42,7 @@ REQUESTS = 20_000
 
 def measure(bench: Bench) -> None:
     """Upload in turns to two services on one PostgreSQL; print processor time as ratios."""
-    bodies = list(map(_make_body, range(BATCHES)))
+    bodies = list(map(make_body, range(BATCHES)))
     with ExitStack() as stack:
         before = stack.enter_context(bench.new_service("before"))
         # As a database without the migration: the service looks for this table.
@@ -56,29 +56,29 @@ def measure(bench: Bench) -> None:
         for number in range(bench.rounds + 1):
             for side, service in places.items():
                 if service is counted:
-                    _set_quota(service, side)
-                used, took = _upload(service, bodies)
+                    set_quota(service, side)
+                used, took = upload(service, bodies)
                 if number:  # the first turn of each creates pools and plans
                     cpu[side].append(sum(used.values()))
                     seconds[side].append(took)
                 say(f"{side}: {took:.2f} s ({told(used)} CPU)")
         for side in sides:
-            _report(side, "processor time", cpu[side], cpu[NO_COUNTERS])
-            _report(side, "time", seconds[side], seconds[NO_COUNTERS])
+            report_ratio(side, "processor time", cpu[side], NO_COUNTERS, cpu[NO_COUNTERS])
+            report_ratio(side, "time", seconds[side], NO_COUNTERS, seconds[NO_COUNTERS])
         _measure_sums(counted)
         _measure_traffic(counted)
 
 
-def _make_body(number: int) -> bytes:
+def make_body(number: int) -> bytes:
     steps = range(number * POINTS, (number + 1) * POINTS)
     series = [scalars(f"tag {tag}", steps) for tag in range(TAGS)]
     return batch(segment(stream(), number, number + 1, *series))
 
 
-def _report(side: str, what: str, values: list[float], base: list[float]) -> None:
+def report_ratio(side: str, what: str, values: list[float], other: str, base: list[float]) -> None:
     """Report the median of the ratios of the turns of a round."""
     ratio = statistics.median(mine / its for mine, its in zip(values, base, strict=True))
-    report(f"  {side} : {NO_COUNTERS}, {what}", f"{ratio:.3f} x", "at most 1.03 x")
+    report(f"  {side} : {other}, {what}", f"{ratio:.3f} x", "at most 1.03 x")
 
 
 def _make_account(service: Service) -> None:
@@ -88,7 +88,7 @@ def _make_account(service: Service) -> None:
     service.query(f"INSERT INTO workspaces (name, created_by) {names}")
 
 
-def _set_quota(service: Service, side: str) -> None:
+def set_quota(service: Service, side: str) -> None:
     """Set a quota of points: none, one that is far, or one with room for two turns."""
     (number,) = service.query("SELECT min(workspace_id) FROM workspaces")[0]
     workspace_id = WorkspaceId(number)
@@ -105,7 +105,7 @@ def _set_quota(service: Service, side: str) -> None:
     database.close()
 
 
-def _upload(service: Service, bodies: list[bytes]) -> tuple[dict[str, float], float]:
+def upload(service: Service, bodies: list[bytes]) -> tuple[dict[str, float], float]:
     """Upload to as many new experiments as there are uploaders; return CPU by group, and seconds."""
     experiments = [service.api.new_experiment() for _ in range(UPLOADERS)]
     before, began = service.cpu_seconds(), time.perf_counter()
