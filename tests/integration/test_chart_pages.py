@@ -174,6 +174,7 @@ def sweep(api):
         hparams = HparamsClient(api, experiment)
         for run in ("a", "b"):
             values = {"lr": 0.1 if run == "a" else 0.2, "optimizer": "adam"}
+            values |= {"seed": (1, "1")[number], "eps": 0.25 + number * 1e-9}
             hparams.write(run, start(values), scalars("loss", range(3), [3, 2, number]))
         fields = {
             "origin": {"host": "gpu7", "gpus": f"{number + 1} x A100", "command": HOSTILE[:200]},
@@ -210,6 +211,8 @@ def test_selected_runs_are_compared(viewer, sweep, workspace_id):
     assert page.status_code == 200
     differences = rows_of(page, "different")
     assert differences["lr"] == ["0.1", "0.2", "0.1", "0.2"]
+    assert differences["seed"] == ["&#34;1&#34;"] * 2 + ["1"] * 2
+    assert differences["eps"] == ["0.250000001"] * 2 + ["0.25"] * 2
     assert differences["gpus"] == ["2 x A100"] * 2 + ["1 x A100"] * 2
     assert differences["numpy"] == ["1", "1", "0", "0"]
     assert differences["loss"] == ["1", "1", "0", "0"]

@@ -43,7 +43,7 @@ from tbservice.pages.people.saved_views import (
     ShownViews,
     read_shown_views,
 )
-from tbservice.pages.people.workspace_runs import show_value
+from tbservice.pages.people.workspace_runs import show_different, show_value
 from tbservice.pages.people.workspace_view import OwnPage, OwnScript, WorkspacePage
 from tbservice.reading.changes import list_statuses
 from tbservice.reading.comparison import name_in_comparison
@@ -238,6 +238,7 @@ def _show(
         experiments_max=COMPARED_EXPERIMENTS_ITEMS_MAX,
         columns_max=TABLE_RUNS_ITEMS_MAX,
         show=show_value,
+        show_different=show_different,
     )
 
 

@@ -25,7 +25,7 @@ from tbservice.runs.columns import RUN_COLUMNS, RunColumn, join_names, split_nam
 from tbservice.runs.comparison import ChosenRun, choose_run
 from tbservice.runs.filters import FILTER_CHARS_MAX, quote
 from tbservice.runs.group_table import GroupsPage, MeanValue, list_groups
-from tbservice.runs.grouped_reader import GroupsQuery, groups_address
+from tbservice.runs.grouped_reader import GroupsQuery, format_value, groups_address
 from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
 from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
 from tbservice.runs.views import RUNS_PAGE
@@ -355,3 +355,14 @@ def show_value(column: str, value: HparamValue | MeanValue | None) -> str:
     if isinstance(value, str):
         return value.replace("\n", ", ")
     return f"{value:.6g}" if math.isfinite(value) else str(value)
+
+
+def show_different(column: str, values: Sequence[HparamValue | None]) -> list[str]:
+    """Return values for people; as in the name of a group, where different ones would look alike.
+
+    These are 1 and "1", and numbers that differ in their seventh digit.
+    """
+    texts = [show_value(column, value) for value in values]
+    if column in RUN_COLUMNS or len(set(texts)) == len({repr(value) for value in values}):
+        return texts
+    return [format_value(value) for value in values]
