@@ -16,9 +16,6 @@ LONG_TEXT = ("".join(chr(97 + code) for code in RANDOM.integers(0, 26, 5_000)) *
 LARGE_MESH = RANDOM.random((1, 1_000_000, 3), np.float32)
 """12 MB of vertices, two pieces of a blob; torch writes them as `float_val`."""
 
-LARGER_MESH = RANDOM.random((1, 2_100_000, 3), np.float32)
-"""25.2 MB of vertices, four pieces of a blob."""
-
 IN_ROW = RANDOM.integers(0, 1 << 32, int(9.9 * MIB) // 4, np.uint32)
 """9.9 MiB of integers: as JSON, a quarter of the numbers that bytes would be."""
 
