@@ -186,8 +186,7 @@ def _show(
     views: ShownViews,
 ) -> Response:
     grant = page.grant_read()
-    error = None
-    charts = None
+    error = charts = None
     with page.database.snapshot(grant) as db:
         chosen = _choose(db, grant, others)
         comparison = compare_runs(db, grant, chosen)
