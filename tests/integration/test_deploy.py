@@ -480,7 +480,6 @@ def test_deployment_commands_run_and_service_works(tmp_path):
                 headers={"Authorization": f"Bearer {token}", "Host": "tbhub.example.org"},
                 trust_env=False,
                 verify=NO_TLS,
-                timeout=60,
             )
             assert answer.json()["url"].startswith("https://tbhub.example.org/experiment/")
         finally:

@@ -372,11 +372,8 @@ def test_empty_tensor_with_dimensions_no_array_has_is_refused(api, experiment, d
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-OPTIONS = {"trust_env": False, "verify": NO_TLS, "timeout": 60}
-
-
 def test_body_of_leaving_client_commits_nothing(live_service):
-    with httpx2.Client(base_url=live_service.url, **OPTIONS) as client:
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
         api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment()
     address = urlsplit(live_service.url)
@@ -387,7 +384,7 @@ def test_body_of_leaving_client_commits_nothing(live_service):
         )
         connection.shutdown(socket.SHUT_WR)  # the client is gone in the middle of its body
         connection.recv(1)
-    with httpx2.Client(base_url=live_service.url, **OPTIONS) as client:
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
         assert (
             ApiClient(client, api.headers["Authorization"].split()[1]).get(experiment, "streams")[
                 "streams"

@@ -29,8 +29,6 @@ FORGED = "x\n2026-11-22 00:00:00,000 ERROR tbservice.server.app: forged\r\x1b[31
 OPEN_FILES = 120
 CLIENTS = 200
 REPEATS = 100
-OPTIONS = {"trust_env": False, "verify": NO_TLS, "timeout": 60}
-"""Of a client, which by itself waits for five seconds: too few on a busy machine."""
 
 CONFIGURED_JSON = """
 import logging
@@ -189,7 +187,7 @@ def service(shared_settings, tmp_path):
 
 def test_log_of_serve_is_not_flooded_by_strangers(service):
     live, port, log = service
-    with httpx2.Client(base_url=live.url, **OPTIONS) as client:
+    with httpx2.Client(base_url=live.url, trust_env=False, verify=NO_TLS) as client:
         experiment = ApiClient(client, live.new_owner()).new_experiment(visibility="link")
         for _ in range(LOG_REPEATS_MAX + 10):
             upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
@@ -208,7 +206,7 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
             clients.enter_context(socket.create_connection((LOOPBACK, port)))
         live.process.send_signal(signal.SIGCONT)
         # Accepted after them: each takes the place of an earlier one, before files run out.
-        assert httpx2.get(f"{live.url}/healthz", **OPTIONS).status_code == 204
+        assert httpx2.get(f"{live.url}/healthz", trust_env=False, verify=NO_TLS).status_code == 204
     text = log.read_text()
     assert len(text) < 200_000
     announced, _, rest = text.partition("\n")
@@ -239,7 +237,7 @@ def test_json_log_of_serve_names_requests(settings, owner_token, tmp_path, renam
     log = tmp_path / "log"
     with (
         live_service(settings, port, log, TBHUB_LOG_FORMAT="json") as live,
-        httpx2.Client(base_url=live.url, **OPTIONS) as client,
+        httpx2.Client(base_url=live.url, trust_env=False, verify=NO_TLS) as client,
     ):
         named = client.get("/api/v1/me", headers={"X-Request-ID": "proxy-1"})
         assert named.headers["X-Request-ID"] == "proxy-1"

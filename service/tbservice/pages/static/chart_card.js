@@ -456,6 +456,7 @@ class Card {
       return row;
     });
     this.element.querySelector("tbody").replaceChildren(...rows);
+    if (this.plot?.cursor.left >= 0) this.fillCursor(this.read(this.plot));
   }
 }
 
