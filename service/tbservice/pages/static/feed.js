@@ -13,7 +13,7 @@ async function askExperiment({ id, token }, path, { body, signal } = {}) {
   if (!answer.ok) {
     const { detail } = await answer.json().catch(() => ({}));
     const error = new Error(detail ?? `the server answered with status ${answer.status}`);
-    throw Object.assign(error, { isLasting: answer.status < 500 && answer.status !== 429 });
+    throw Object.assign(error, { isPermanent: answer.status < 500 && answer.status !== 429 });
   }
   return answer;
 }
@@ -26,13 +26,15 @@ class Feed {
 
   // Where the live points begin: asked before the samples, so that none is between the two.
   async begin() {
-    for (let pauses = BEGIN_PAUSES_MAX; !this.cursor && !this.isOver; pauses--) {
+    for (let pauses = BEGIN_PAUSES_MAX; ; pauses--) {
       try {
         const answer = await askExperiment(this.source, "/scalars/new", { body: { ...this.query, start: "now" } });
         this.cursor = (await answer.json()).cursor;
+        return;
       } catch (error) {
-        this.isOver = error.isLasting || !pauses; // as with more series than one cursor follows: nothing is live
-        if (!this.isOver) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+        // As with more series than one cursor follows: nothing is live.
+        if (error.isPermanent || !pauses) return void (this.isOver = true);
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }
   }
