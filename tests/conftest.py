@@ -39,7 +39,7 @@ every_run_differs = hypothesis.settings.get_profile("default")  # also where the
 hypothesis.settings.register_profile("tbhub", every_run_differs, deadline=None)
 hypothesis.settings.load_profile("tbhub")
 
-# Nor has an answer one of five seconds, unless a test says so.
+# The clients of httpx2 wait five seconds for an answer by default: too few on a busy machine.
 for each in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, each, SECONDS_MAX)
 
