@@ -264,7 +264,7 @@ def flushes(pair: Pair) -> None:
 
 
 def quota(pair: Pair) -> None:
-    """Upload with eight uploaders at once to the cluster: without a quota, with one that is far."""
+    """Upload to the cluster with eight uploaders at once: without a quota, with a far or near one."""
     bodies = list(map(quotas.make_body, range(quotas.BATCHES)))
     cpu: defaultdict[str, list[float]] = defaultdict(list)
     seconds: defaultdict[str, list[float]] = defaultdict(list)

@@ -31,7 +31,7 @@ WORKER_STOP_SECONDS_MAX = EXIT_SECONDS_MAX + 0.5
 """Seconds from the stop signal after which a worker that did not even force its exit is killed."""
 
 WORKER_EXIT_SECONDS_MAX = 1
-"""Seconds that one whose connection is closed has to end by itself: then its exit code is told."""
+"""Seconds to wait for the exit code of a worker that has closed its connection."""
 
 _FORK: Final = multiprocessing.get_context("fork")
 
