@@ -42,8 +42,9 @@ def measure(bench: Bench) -> None:
                 alone, _, _ = asyncio.run(_view(service, path, 1))
                 count = max(2, round(VIEWERS * bench.scale))
                 many, answers, cores = asyncio.run(_view(service, path, count))
-            ratio = np.quantile(many, 0.95) / np.quantile(alone, 0.95)
-            report("one viewer, p95", f"{np.quantile(alone, 0.95) * 1000:.1f} ms")
+            # The median: of six requests, the first to each worker are the 95th percentile.
+            ratio = np.quantile(many, 0.95) / np.median(alone)
+            report("one viewer, median", f"{np.median(alone) * 1000:.1f} ms")
             report(
                 f"{count} viewers, p95",
                 f"{np.quantile(many, 0.95) * 1000:.1f} ms",
