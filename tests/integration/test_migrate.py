@@ -155,7 +155,7 @@ def test_index_is_built_once_beside_writers(owner_url, migrations, count_waiting
 def test_index_left_invalid_is_replaced_by_next_attempt(owner_url, migrations, monkeypatch):
     add_index(migrations)
     with psycopg.connect(owner_url) as writer, monkeypatch.context() as shortly:
-        shortly.setattr(limits, "MIGRATE_CONCURRENT_SECONDS_MAX", 0.5)
+        shortly.setattr(limits, "MIGRATE_CONCURRENT_SECONDS_MAX", 2)
         writer.execute("DELETE FROM runs WHERE experiment_id = 'one'")
         with pytest.raises(StartupError, match="9001_index failed and can be repeated"):
             migrate.upgrade(owner_url)

@@ -41,7 +41,7 @@ from tbservice.objects.s3_client import get_session
 from tbservice.settings import Settings
 
 START_SECONDS_MAX = 120
-STOP_SECONDS_MAX = 10
+STOP_SECONDS_MAX = 30
 LOG_CHARS_MAX = 4_000  # of a log that an error shows
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients of our own servers, which speak plain HTTP: by default each client takes 40 ms to load
