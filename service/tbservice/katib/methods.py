@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import Message
@@ -37,9 +38,11 @@ UNAVAILABLE and RESOURCE_EXHAUSTED, and in the end takes the latter, and the oth
 Errors of the token stay as they are: `GetSuggestions`, which checks the same, ends with them too.
 """
 
-_Request = TypeVar("_Request", bound=Message)
-UseCase = Callable[[KatibGrant, _Request, str | None], Message]
-"""Takes the grant, the request, and the experiment that the metadata name; returns the reply."""
+UseCase = Callable[[KatibGrant, Any, str | None], Message | None]
+"""Takes the grant, the request, and the experiment that the metadata name.
+
+Returns the reply; None for an empty one.
+"""
 
 
 class KatibMethods:
@@ -52,32 +55,31 @@ class KatibMethods:
 
     def handlers(self, runner: CallRunner) -> list[grpc.GenericRpcHandler]:
         """Return the handlers of all methods."""
-        services: dict[str, dict[str, Answer]] = {
+        ingest = self._ingest
+        use_cases: dict[str, dict[str, UseCase]] = {
             "DBManager": {
-                "ReportObservationLog": self._simple(
-                    katib_pb2.ReportObservationLogRequest, self._report
-                ),
-                "GetObservationLog": self._simple(katib_pb2.GetObservationLogRequest, self._get),
-                "DeleteObservationLog": self._simple(
-                    katib_pb2.DeleteObservationLogRequest, self._delete
-                ),
+                "ReportObservationLog": partial(observation_log.report, ingest),
+                "GetObservationLog": partial(observation_log.get, ingest),
+                "DeleteObservationLog": partial(observation_log.delete, ingest),
             },
             "Suggestion": {
-                "GetSuggestions": self._get_suggestions,
-                "ValidateAlgorithmSettings": self._simple(
-                    katib_pb2.ValidateAlgorithmSettingsRequest, self._validate_algorithm
+                "ValidateAlgorithmSettings": lambda _grant, request, _name: suggestions.validate(
+                    request.experiment
                 ),
             },
             "EarlyStopping": {
-                "GetEarlyStoppingRules": self._simple(
-                    katib_pb2.GetEarlyStoppingRulesRequest, self._rules
-                ),
-                "SetTrialStatus": self._simple(katib_pb2.SetTrialStatusRequest, self._set_status),
-                "ValidateEarlyStoppingSettings": self._simple(
-                    katib_pb2.ValidateEarlyStoppingSettingsRequest, self._validate_early_stopping
+                "GetEarlyStoppingRules": self._rules,
+                "SetTrialStatus": partial(trials.set_trial_status, ingest),
+                "ValidateEarlyStoppingSettings": lambda _grant, request, _name: (
+                    early_stopping.validate(request.early_stopping)
                 ),
             },
         }
+        services = {
+            service: {name: self._simple(name, use_case) for name, use_case in methods.items()}
+            for service, methods in use_cases.items()
+        }
+        services["Suggestion"]["GetSuggestions"] = self._get_suggestions
         return [
             # By name and without generated stubs, whose code is bound to a version of grpcio:
             # https://grpc.github.io/grpc/python/grpc.html#grpc.method_handlers_generic_handler
@@ -93,12 +95,14 @@ class KatibMethods:
             for service, methods in services.items()
         ]
 
-    def _simple(self, kind: type[_Request], use_case: UseCase[_Request]) -> Answer:
+    def _simple(self, name: str, use_case: UseCase) -> Answer:
         """Return a method that is one use case in one thread."""
+        request: type[Message] = getattr(katib_pb2, f"{name}Request")
+        empty: Message = getattr(katib_pb2, f"{name}Reply")()
 
         def work(call: Call) -> bytes:
-            reply = use_case(self._grant(call), call.parse(kind), read_experiment(call.metadata))
-            return reply.SerializeToString()
+            reply = use_case(self._grant(call), call.parse(request), read_experiment(call.metadata))
+            return (empty if reply is None else reply).SerializeToString()
 
         async def answer(call: Call) -> bytes:
             return await call.in_thread(work, call)
@@ -108,38 +112,6 @@ class KatibMethods:
     def _grant(self, call: Call) -> KatibGrant:
         with self._ingest.database.without_transaction() as db:
             return grants.grant_katib(db, call.secret)
-
-    def _report(
-        self,
-        grant: KatibGrant,
-        request: katib_pb2.ReportObservationLogRequest,
-        experiment: str | None,
-    ) -> Message:
-        observation_log.report(self._ingest, grant, request, experiment)
-        return katib_pb2.ReportObservationLogReply()
-
-    def _get(
-        self, grant: KatibGrant, request: katib_pb2.GetObservationLogRequest, experiment: str | None
-    ) -> Message:
-        return observation_log.get(self._ingest, grant, request, experiment)
-
-    def _delete(
-        self,
-        grant: KatibGrant,
-        request: katib_pb2.DeleteObservationLogRequest,
-        experiment: str | None,
-    ) -> Message:
-        observation_log.delete(self._ingest, grant, request, experiment)
-        return katib_pb2.DeleteObservationLogReply()
-
-    def _validate_algorithm(
-        self,
-        _grant: KatibGrant,
-        request: katib_pb2.ValidateAlgorithmSettingsRequest,
-        _experiment: str | None,
-    ) -> Message:
-        suggestions.validate(request.experiment)
-        return katib_pb2.ValidateAlgorithmSettingsReply()
 
     async def _get_suggestions(self, call: Call) -> bytes:
         """Compute in a process without a turn; then record the trials, and what is handed out.
@@ -184,21 +156,6 @@ class KatibMethods:
         logs = trials.objective_logs(self._ingest, grant, request.experiment, finished, count)
         rules = early_stopping.rules(spec.early_stopping, spec.objective, logs)
         return katib_pb2.GetEarlyStoppingRulesReply(early_stopping_rules=rules)
-
-    def _set_status(
-        self, grant: KatibGrant, request: katib_pb2.SetTrialStatusRequest, experiment: str | None
-    ) -> Message:
-        trials.set_trial_status(self._ingest, grant, request, experiment)
-        return katib_pb2.SetTrialStatusReply()
-
-    def _validate_early_stopping(
-        self,
-        _grant: KatibGrant,
-        request: katib_pb2.ValidateEarlyStoppingSettingsRequest,
-        _experiment: str | None,
-    ) -> Message:
-        early_stopping.validate(request.early_stopping)
-        return katib_pb2.ValidateEarlyStoppingSettingsReply()
 
 
 def _nothing_to_cancel() -> None:
