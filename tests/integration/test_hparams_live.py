@@ -35,10 +35,10 @@ from tbservice import limits
 from tbservice.auth import grants
 from tbservice.db.database import Database
 from tbservice.hparams import record_reader, requests, use_cases
-from tbservice.hparams.record_cache import RecordCache
 from tbservice.hparams.session_table import HPARAMS_RUNNING_SECONDS_MAX
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader
+from tbservice.reading.version_cache import VersionCache
 from tbwire.hparams import Status
 
 LOSS = {"tag": "loss"}
@@ -320,7 +320,7 @@ def test_answers_over_limits_say_so(client, monkeypatch):
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, limit, number)
-            patch.setattr(record_reader, "RECORDS", RecordCache(0))
+            patch.setattr(record_reader, "RECORDS", VersionCache(0, lambda _records: 1))
             status, detail = client.refusal("session_groups", **request)
         assert status == 413
         assert limit.lower() in detail
@@ -331,7 +331,7 @@ def test_records_in_several_reads_are_the_same(client, monkeypatch):
     expected = {f"s{number}": {"x": float(number)} for number in range(5)}
     for run, hparams in expected.items():
         client.write(run, start(hparams))
-    monkeypatch.setattr(record_reader, "RECORDS", RecordCache(0))
+    monkeypatch.setattr(record_reader, "RECORDS", VersionCache(0, lambda _records: 1))
     monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 1)
     shown = {name: group["hparams"] for name, group in client.groups().items()}
     assert shown == expected

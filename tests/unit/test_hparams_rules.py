@@ -17,16 +17,10 @@ from tbservice.hparams.owners import (
     metric_group,
     metric_run,
 )
-from tbservice.hparams.record_cache import (
-    CachedRecords,
-    ExperimentRecords,
-    RecordCache,
-    RecordDecoder,
-)
+from tbservice.hparams.record_cache import RecordDecoder
 from tbservice.hparams.requests import AggregationType, MetricId
 from tbservice.hparams.schema import (
     LoggedSummary,
-    SeenValues,
     complete,
     list_hparams,
     list_metrics,
@@ -45,8 +39,7 @@ from tbservice.hparams.session_table import (
     session_values,
 )
 from tbservice.hparams.values import common_type, list_distinct, to_json, to_text, value_key
-from tbservice.types.grants import ReadGrant
-from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from tbservice.reading.version_cache import VersionCache
 from tbwire import hparams_pb2
 from tbwire.hparams import (
     DeclaredHparam,
@@ -233,12 +226,8 @@ def test_summaries_of_one_time_are_ordered_by_run():
     assert merge_summaries([]) == ExperimentSummary()
 
 
-def test_seen_values_are_distinct_by_type():
-    seen = SeenValues()
-    seen.add("x", [1.0, True, 1.0, "1.0"])
-    seen.add("x", [True, NAN])
-    seen.add("x", [NAN])
-    assert len(list_distinct(seen.by_name()["x"])) == 4
+def test_distinct_values_are_so_by_type():
+    assert len(list_distinct([1.0, True, 1.0, "1.0", NAN, True, NAN])) == 4
     assert len(list_distinct([NAN, float("nan"), 1.0, float("inf"), 1.0])) == 3
     assert sorted(list_distinct([True, False, True])) == [False, True]
     assert list_distinct([]) == []
@@ -444,30 +433,21 @@ def test_decoder_shares_names_and_keeps_sign_of_zero():
     assert decoder.decode(b"\xff")[0] is None
 
 
-def reader_of(name):
-    return ReadGrant(WorkspaceId(1), ExperimentId(name))
+def test_cache_drops_value_used_longest_ago():
+    cache = VersionCache[str, bytes](100, len)
+    cache.put("a", first := bytes(40))
+    cache.put("b", bytes(40))
+    assert cache.find("a") is first
+    cache.put("c", bytes(40))
+    assert [cache.find(key) is None for key in "abc"] == [False, True, False]
 
 
-def cached(version="1", size=40):
-    return CachedRecords(version, ExperimentRecords({}), {b"": (None, size)})
-
-
-def test_cache_drops_experiment_read_longest_ago():
-    cache = RecordCache(100)
-    first, second = cached(), cached()
-    cache.put(reader_of("a"), first)
-    cache.put(reader_of("b"), second)
-    assert cache.find(reader_of("a")) is first
-    cache.put(reader_of("c"), cached())
-    assert [cache.find(reader_of(name)) is None for name in "abc"] == [False, True, False]
-
-
-def test_cache_keeps_newest_version_of_experiment():
-    cache = RecordCache(100)
-    for version in "123":
-        cache.put(reader_of("a"), cached(version, 60))
-    cache.put(reader_of("b"), cached())
-    assert cache.find(reader_of("a")).version == "3"
-    cache.put(reader_of("a"), cached("4", 101))
-    assert cache.find(reader_of("a")) is None
-    assert cache.find(reader_of("b")) is not None
+def test_cache_keeps_newest_version_of_value():
+    cache = VersionCache[str, bytes](100, len)
+    for version in (1, 2, 3):
+        cache.put("a", bytes(57 + version), version)
+    cache.put("b", bytes(40))
+    assert cache.find("a", 3) == bytes(60)
+    cache.put("a", bytes(101), 4)
+    assert cache.find("a", 4) is None
+    assert cache.find("b") is not None

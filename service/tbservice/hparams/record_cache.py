@@ -7,14 +7,14 @@ decoding 10,000 sessions of 20 hyperparameters takes several times as long as al
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from tbservice import limits
 from tbservice.hparams.schema import LoggedSummary
 from tbservice.hparams.session_table import HparamNames, StoredStart
+from tbservice.reading.version_cache import VersionCache
 from tbservice.types.grants import ReadGrant
 from tbwire.hparams import (
     ExperimentSummary,
@@ -78,50 +78,6 @@ class CachedRecords:
         return of_records + of_names + _RUN_BYTES * len(self.records.run_names)
 
 
-class RecordCache:
-    """The records of the experiments that were read last, up to a number of bytes."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._lock = threading.Lock()
-        self._cached: dict[ReadGrant, tuple[CachedRecords, int]] = {}
-        self._size = 0
-
-    def find(self, grant: ReadGrant) -> CachedRecords | None:
-        """Return what is cached of what the grant shows of an experiment, of any version."""
-        with self._lock:
-            found = self._cached.pop(_key(grant), None)
-            if found is None:
-                return None
-            self._cached[_key(grant)] = found  # now the last to be dropped
-            return found[0]
-
-    def put(self, grant: ReadGrant, cached: CachedRecords) -> None:
-        """Cache what the grant shows of an experiment's records.
-
-        Drops the records of others that were read longest ago.
-        """
-        size = cached.size
-        with self._lock:
-            key = _key(grant)
-            self._drop(key)
-            if size > self._bytes_max:
-                return
-            self._cached[key] = cached, size
-            self._size += size
-            while self._size > self._bytes_max:
-                self._drop(next(iter(self._cached)))
-
-    def _drop(self, key: ReadGrant) -> None:
-        _, size = self._cached.pop(key, (None, 0))
-        self._size -= size
-
-
-def _key(grant: ReadGrant) -> ReadGrant:
-    """Return a grant that is equal for all who see the same of an experiment."""
-    return replace(grant, link=grant.view, user_id=None)
-
-
 class RecordDecoder:
     """Decodes the records of one read, and lets them share names and equal values."""
 
@@ -171,5 +127,5 @@ class RecordDecoder:
         return self._strings.setdefault(value, value)
 
 
-RECORDS: Final = RecordCache(HPARAMS_CACHE_BYTES)
-"""The cache of this worker."""
+RECORDS: Final = VersionCache[ReadGrant, CachedRecords](HPARAMS_CACHE_BYTES, lambda each: each.size)
+"""The records of the experiments that were read last, by this worker; of any version."""

@@ -49,7 +49,8 @@ def read_records(db: Connection, grant: ReadGrant) -> ExperimentRecords:
     values of hyperparameters.
     """
     version = get_version_tag(db, grant)
-    cached = RECORDS.find(grant)
+    key = replace(grant, link=grant.view, user_id=None)  # equal for all who see the same
+    cached = RECORDS.find(key)
     if cached is not None and cached.version == version:
         return cached.records
 
@@ -62,7 +63,7 @@ def read_records(db: Connection, grant: ReadGrant) -> ExperimentRecords:
         run_ids, _ = hparams_rows.list_scalar_names(db, grant.experiment_id)
         starts = dict.fromkeys(np.unique(run_ids).tolist(), NO_START)
         records = replace(records, starts=starts, wall_times=dict.fromkeys(starts, -np.inf))
-    RECORDS.put(grant, CachedRecords(version, records, by_digest))
+    RECORDS.put(key, CachedRecords(version, records, by_digest))
     return records
 
 

@@ -7,7 +7,6 @@ are united, so that what is logged later appears.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -130,18 +129,3 @@ def compute_domain(type_: HparamType, values: Iterable[HparamValue]) -> Domain:
     if type_ is HparamType.DATA_TYPE_BOOL:
         return tuple(sorted({value for value in values if isinstance(value, bool)})) or None
     return tuple(sorted({to_text(value) for value in values})) or None
-
-
-class SeenValues:
-    """Collects the values of each hyperparameter, with most repetitions removed."""
-
-    def __init__(self) -> None:
-        self._by_name: defaultdict[str, list[HparamValue]] = defaultdict(list)
-
-    def add(self, name: str, values: Iterable[HparamValue]) -> None:
-        """Add values of one hyperparameter."""
-        self._by_name[name] += list_distinct(values)
-
-    def by_name(self) -> dict[str, list[HparamValue]]:
-        """Return the values by name, equal ones once or more often."""
-        return dict(self._by_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -33,7 +34,6 @@ from tbservice.hparams.requests import (
 from tbservice.hparams.schema import (
     Completion,
     Schema,
-    SeenValues,
     complete,
     list_hparams,
     list_metrics,
@@ -58,6 +58,7 @@ from tbservice.hparams.session_table import (
     separate_sessions,
     session_values,
 )
+from tbservice.hparams.values import list_distinct
 from tbservice.reading.comparison import Source
 from tbservice.reading.source import ExperimentReader
 from tbservice.types.identifiers import Int64s
@@ -115,15 +116,15 @@ def get_experiment(
 
 def _collect_values(table: SessionTable) -> dict[str, list[HparamValue]]:
     """Return the values of each hyperparameter; those of sessions with the same names at once."""
-    by_names: dict[int, list[tuple[HparamValue, ...]]] = {}
+    by_names: defaultdict[int, list[tuple[HparamValue, ...]]] = defaultdict(list)
     names = {id(start.names): start.names for start in table.starts}
     for start in table.starts:
-        by_names.setdefault(id(start.names), []).append(start.values)
-    seen = SeenValues()
+        by_names[id(start.names)].append(start.values)
+    seen: defaultdict[str, list[HparamValue]] = defaultdict(list)
     for key, rows in by_names.items():
         for name, values in zip(names[key].names, zip(*rows, strict=True), strict=True):
-            seen.add(name, values)
-    return seen.by_name()
+            seen[name] += list_distinct(values)
+    return seen
 
 
 def _first_columns(

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from tbservice.errors import NotFound, TooLarge
 from tbservice.experiments import lifecycle
 from tbservice.reading import catalog
+from tbservice.reading.version_cache import VersionCache
 from tbservice.runs.curves import (
     CURVE_POINTS_MAX,
     CURVE_RUNS_ITEMS_MAX,
@@ -33,7 +34,6 @@ from tbservice.runs.spread import (
     thin_steps,
     unite_steps,
 )
-from tbservice.runs.version_cache import VersionCache
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import Float64s, Int64s
 from tbservice.types.sampling import ALL_STEPS, Selection, StepRange

@@ -16,10 +16,10 @@ from tbservice.experiment_values import UploadStatus
 from tbservice.hparams.owners import find_owner, find_root
 from tbservice.hparams.record_reader import read_ends, read_records
 from tbservice.hparams.session_table import HPARAMS_RUNNING_SECONDS_MAX, StoredStart
+from tbservice.reading.version_cache import VersionCache
 from tbservice.runs import run_values
 from tbservice.runs.run_values import RunValues
 from tbservice.runs.tables import run_origins
-from tbservice.runs.version_cache import VersionCache
 from tbservice.series import summary_scan
 from tbservice.series.tables import hparams_rows, summary_rows
 from tbservice.series.tables.summary_rows import SummaryColumns

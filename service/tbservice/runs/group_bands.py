@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tbservice.errors import TooLarge
+from tbservice.reading.version_cache import VersionCache
 from tbservice.runs.curves import (
     CURVE_POINTS_MAX,
     CurvesPlan,
@@ -24,7 +25,6 @@ from tbservice.runs.grouped_reader import format_key
 from tbservice.runs.grouping import GroupBy, RunGroups, group_runs
 from tbservice.runs.selected_runs import SelectedRuns
 from tbservice.runs.spread import Spread
-from tbservice.runs.version_cache import VersionCache
 from tbservice.types.identifiers import Float64s, Int64s
 from tbservice.types.sampling import ALL_STEPS, StepRange
 from tbwire.hparams import HparamValue

@@ -11,9 +11,9 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.reading.version_cache import VersionCache
 from tbservice.runs.columns import ORIGIN_COLUMNS, normalize_package
 from tbservice.runs.tables import run_origins
-from tbservice.runs.version_cache import VersionCache
 from tbservice.types.identifiers import ExperimentId
 
 ORIGINS_CACHE_BYTES: Final = 64 * limits.MIB

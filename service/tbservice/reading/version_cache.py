@@ -40,10 +40,13 @@ class VersionCache(Generic[_Key, _Value]):
             return cached[2]
 
     def put(self, key: _Key, value: _Value, version: Hashable = None) -> None:
-        """Cache a value; drops those that were used longest ago."""
+        """Cache a value, unless it alone is too large; drops those that were used longest ago."""
         size = self._measure(value)
         with self._lock:
-            self._size += size - self._cached.pop(key, (None, 0))[1]
+            self._size -= self._cached.pop(key, (None, 0))[1]
+            if size > self._bytes_max:
+                return
+            self._size += size
             self._cached[key] = version, size, value
             while self._size > self._bytes_max:
                 self._size -= self._cached.pop(next(iter(self._cached)))[1]
