@@ -6,9 +6,10 @@ reads in a snapshot of its own: what is deleted in between is missing in the lat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
@@ -24,9 +25,11 @@ from tbservice.reading.comparison import ComparisonReader, Source, name_in_compa
 from tbservice.reading.source import ExperimentReader
 from tbservice.series.tables import hparams_rows
 from tbservice.series.tables.hparams_rows import LastPoints
-from tbservice.types.grants import ReadGrant
-from tbservice.types.identifiers import Float64s, Int64s
+from tbservice.types.identifiers import ExperimentId, Int64s
 from tbwire.hparams import ExperimentSummary, SessionEnd
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 _OWN_GROUP = 0
 """The index of the group of the metrics in a session's own run."""
@@ -44,6 +47,15 @@ class _OwnedRuns:
     run_ids: Int64s
     sessions: Int64s
     groups: Int64s
+
+    def read(
+        self,
+        query: Callable[Concatenate[Connection, ExperimentId, _Parameters], _Result],
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
+    ) -> _Result:
+        """Call a query of the experiment in a snapshot of its own."""
+        return self.reader.read(lambda db, grant: query(db, grant.experiment_id, *args, **kwargs))
 
     def runs_of(self, sessions: Collection[int]) -> Int64s:
         """Return the ids of the runs of these sessions."""
@@ -93,13 +105,14 @@ class SessionReader:
         """
         tags = {metric.tag for metric in metrics}
         return self._read_points(
-            (owned, *owned.reader.read(_read_tags, tags)) for owned in self._owned
+            (owned, *owned.read(hparams_rows.list_last_points_of_tags, tags))
+            for owned in self._owned
         )
 
     def read_all_metrics(self, sessions: Collection[int]) -> tuple[MetricRows, list[MetricId]]:
         """Return the last points of all metrics of some sessions, as `read_metrics` does."""
         return self._read_points(
-            (owned, *owned.reader.read(_read_runs, run_ids))
+            (owned, *owned.read(hparams_rows.list_last_points_of_runs, run_ids))
             for owned in self._owned
             if len(run_ids := owned.runs_of(sessions))
         )
@@ -108,13 +121,13 @@ class SessionReader:
         """Return the metrics that any session has."""
         found: set[MetricId] = set()
         for owned in self._owned:
-            run_ids, tag_ids = owned.reader.read(_read_names)
+            run_ids, tag_ids = owned.read(hparams_rows.list_scalar_names)
             positions, rows = owned.find(run_ids)
             pairs = [
                 divmod(pair, _TAG_ID_MAX)
                 for pair in np.unique(_pair(owned.groups[positions], tag_ids[rows])).tolist()
             ]
-            names = owned.reader.read(_read_tag_names, sorted({tag for _, tag in pairs}))
+            names = owned.read(hparams_rows.list_tag_names, sorted({tag for _, tag in pairs}))
             found |= {
                 MetricId(self._groups[group], names[tag]) for group, tag in pairs if tag in names
             }
@@ -148,7 +161,7 @@ class SessionReader:
         for owned in self._owned:
             run_ids = owned.runs_of(sessions)
             if len(run_ids):
-                ids, wall_times = owned.reader.read(_read_wall_times, run_ids)
+                ids, wall_times = owned.read(hparams_rows.list_newest_wall_times, run_ids)
                 positions, rows = owned.find(ids)
                 np.maximum.at(newest, owned.sessions[positions], wall_times[rows])
         return dict(zip(sessions, newest[sessions].tolist(), strict=True))
@@ -295,37 +308,5 @@ def _prefix_group(start: StoredStart, name: str) -> StoredStart:
 
     Groups of equal names in two experiments stay apart.
     """
-    if not start.group_name:
-        return start
-    return StoredStart(
-        start.names,
-        start.values,
-        f"{name}/{start.group_name}",
-        start.model_uri,
-        start.monitor_url,
-        start.start_time,
-    )
-
-
-def _read_tags(
-    db: Connection, grant: ReadGrant, tags: Collection[str]
-) -> tuple[LastPoints, dict[int, str]]:
-    return hparams_rows.list_last_points_of_tags(db, grant.experiment_id, tags)
-
-
-def _read_runs(
-    db: Connection, grant: ReadGrant, run_ids: Int64s
-) -> tuple[LastPoints, dict[int, str]]:
-    return hparams_rows.list_last_points_of_runs(db, grant.experiment_id, run_ids)
-
-
-def _read_names(db: Connection, grant: ReadGrant) -> tuple[Int64s, Int64s]:
-    return hparams_rows.list_scalar_names(db, grant.experiment_id)
-
-
-def _read_tag_names(db: Connection, grant: ReadGrant, tag_ids: Sequence[int]) -> dict[int, str]:
-    return hparams_rows.list_tag_names(db, grant.experiment_id, tag_ids)
-
-
-def _read_wall_times(db: Connection, grant: ReadGrant, run_ids: Int64s) -> tuple[Int64s, Float64s]:
-    return hparams_rows.list_newest_wall_times(db, grant.experiment_id, run_ids)
+    group_name = f"{name}/{start.group_name}"
+    return replace(start, group_name=group_name) if start.group_name else start
