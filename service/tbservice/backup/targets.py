@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tbservice import limits
 from tbservice.errors import ObjectMissing, StartupError
@@ -21,25 +22,6 @@ _READ_BYTES: Final = 256 * 1024
 _URL: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?")
 _DRAFT: Final = ".part"
 """End of the name of a file that is being written."""
-
-
-class Target(Protocol):
-    """A place for files, each written once. Names are relative, with `/` between folders."""
-
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a file; it appears when all chunks are written, and replaces one of its name."""
-
-    def read(self, name: str) -> Iterator[bytes]:
-        """Yield the bytes of a file. Raises StartupError if there is none."""
-
-    def find_size(self, name: str) -> int | None:
-        """Return the bytes of a file; None if there is none."""
-
-    def list_sizes(self, folder: str) -> dict[str, int]:
-        """Return the bytes of each file in a folder and in its folders, by name."""
-
-    def close(self) -> None:
-        """Close connections."""
 
 
 class DirectoryTarget:
@@ -115,7 +97,7 @@ class BucketTarget:
             return
         upload_id = self._objects.create_multipart(key)
         try:
-            self._write_parts(key, upload_id, _chain(first, second, parts))
+            self._write_parts(key, upload_id, chain((first, second), parts))
         except BaseException:
             with suppress(Exception):
                 self._objects.abort_multipart(key, upload_id)
@@ -158,6 +140,10 @@ class BucketTarget:
         self._objects.close()
 
 
+Target = DirectoryTarget | BucketTarget
+"""A place for files, each written once. Names are relative, with `/` between folders."""
+
+
 def is_bucket(place: str) -> bool:
     """Return whether a target is in a bucket, which takes settings to be opened."""
     return place.startswith("s3:")
@@ -195,12 +181,6 @@ def _group(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
             del buffer[:size]
     if buffer:
         yield bytes(buffer)
-
-
-def _chain(first: bytes, second: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield second
-    yield from others
 
 
 def _sync_directory(path: Path) -> None:
