@@ -23,21 +23,12 @@ _BLOCKS_PER_PAGE: Final = 64
 _POINTS_PER_PAGE: Final = 5_000
 
 _PARENTS: Final = {
-    "a series without its run": """
-        SELECT count(*) FROM time_series AS c WHERE experiment_id = :id AND NOT EXISTS (
-            SELECT FROM runs AS p WHERE p.experiment_id = :id AND p.run_id = c.run_id)""",
-    "a series without its tag": """
-        SELECT count(*) FROM time_series AS c WHERE experiment_id = :id AND NOT EXISTS (
-            SELECT FROM tags AS p WHERE p.experiment_id = :id AND p.tag_id = c.tag_id)""",
-    "an upload cursor without its run": """
-        SELECT count(*) FROM upload_streams AS c WHERE experiment_id = :id AND NOT EXISTS (
-            SELECT FROM runs AS p WHERE p.experiment_id = :id AND p.run_id = c.run_id)""",
-    "a trial without its run": """
-        SELECT count(*) FROM katib_trials AS c WHERE experiment_id = :id AND run_id IS NOT NULL
-            AND NOT EXISTS (
-                SELECT FROM runs AS p WHERE p.experiment_id = :id AND p.run_id = c.run_id)""",
+    "a series without its run": ("time_series", "runs", "run_id"),
+    "a series without its tag": ("time_series", "tags", "tag_id"),
+    "an upload cursor without its run": ("upload_streams", "runs", "run_id"),
+    "a trial without its run": ("katib_trials", "runs", "run_id"),
 }
-"""Rows of an experiment whose parent does not exist, by what they are."""
+"""Tables of an experiment's rows whose parent may be missing, by what they are: see `_orphans`."""
 
 _MORE_PARENTS: Final = Forms[dict[str, str]](
     plain={},
@@ -46,7 +37,7 @@ _MORE_PARENTS: Final = Forms[dict[str, str]](
             SELECT 1 - count(*) FROM experiment_counters WHERE experiment_id = :id""",
     },
 )
-"""More missing rows, in a cluster only: without them, batches would be refused."""
+"""Counts of more missing rows, in a cluster only: without them, batches would be refused."""
 
 
 class StoredExperiment(NamedTuple):
@@ -125,29 +116,34 @@ def has_experiment(db: Connection, experiment_id: ExperimentId) -> bool:
 
 def count_orphans(db: Connection, experiment_id: ExperimentId) -> dict[str, int]:
     """Return how many rows, or series with points, have no parent, by what they are."""
-    counts = {
-        what: int(db.execute(text(statement), {"id": experiment_id}).scalar_one())
-        for what, statement in (_PARENTS | _MORE_PARENTS.of(db)).items()
-    }
+    statements = {what: _orphans(*tables) for what, tables in _PARENTS.items()}
+    statements |= _MORE_PARENTS.of(db)
     for table in POINT_TABLES:
-        statement = text(f"""
+        statements[f"points in {table} without their series"] = f"""
             WITH RECURSIVE {_distinct(table, "series_id")}
             SELECT count(*) FROM ids WHERE id IS NOT NULL
                 AND id NOT IN (SELECT series_id FROM time_series WHERE experiment_id = :id)
                 AND id NOT IN (SELECT series_id FROM erased_series WHERE experiment_id = :id)
-        """)  # noqa: S608 - a constant above
-        counts[f"points in {table} without their series"] = int(
-            db.execute(statement, {"id": experiment_id}).scalar_one()
-        )
-    logs = text(f"""
+        """  # noqa: S608 - a constant above
+    statements["logs of a trial without their run"] = f"""
         WITH RECURSIVE {_distinct("katib_observations", "run_id")}
         SELECT count(*) FROM ids WHERE id IS NOT NULL
             AND id NOT IN (SELECT run_id FROM runs WHERE experiment_id = :id)
-    """)  # noqa: S608 - a constant
-    counts["logs of a trial without their run"] = int(
-        db.execute(logs, {"id": experiment_id}).scalar_one()
-    )
+    """  # noqa: S608 - a constant
+    counts = {
+        what: int(db.execute(text(statement), {"id": experiment_id}).scalar_one())
+        for what, statement in statements.items()
+    }
     return {what: count for what, count in counts.items() if count}
+
+
+def _orphans(table: str, parents: str, column: str) -> str:
+    """Return the query of how many rows have no parent, which has the same value in a column."""
+    return f"""
+        SELECT count(*) FROM {table} AS c WHERE experiment_id = :id AND {column} IS NOT NULL
+            AND NOT EXISTS (
+                SELECT FROM {parents} AS p WHERE p.experiment_id = :id AND p.{column} = c.{column})
+    """  # noqa: S608 - constants above
 
 
 def _distinct(table: str, column: str) -> str:
@@ -178,57 +174,36 @@ def list_series(
     return [SeriesCounters(*row) for row in rows]
 
 
-_BLOCK_QUERIES: Final = {
-    "scalar_blocks": """
-        SELECT series_id, level, block_id, count, first_step, last_step, true, data
-        FROM scalar_blocks
-        WHERE experiment_id = %(id)s AND series_id <= %(last)s
-            AND (series_id, level, block_id)
-                > (%(series_id)s, %(level)s::smallint, %(block_id)s)
-        ORDER BY series_id, level, block_id LIMIT %(limit)s
-    """,
-    "scalar_tail": """
-        SELECT series_id, 0::smallint, block_id, count, NULL::bigint, NULL::bigint, is_packed, data
-        FROM scalar_tail
-        WHERE experiment_id = %(id)s AND series_id <= %(last)s
-            AND (series_id, block_id) > (%(series_id)s, %(block_id)s)
-            AND %(level)s::smallint IS NOT NULL
-        ORDER BY series_id, block_id LIMIT %(limit)s
-    """,
-    "superseded_blocks": """
-        SELECT series_id, 0::smallint, block_id, count, first_step, last_step, true, data
-        FROM superseded_blocks
-        WHERE experiment_id = %(id)s AND series_id <= %(last)s
-            AND (series_id, block_id) > (%(series_id)s, %(block_id)s)
-            AND %(level)s::smallint IS NOT NULL
-        ORDER BY series_id, block_id LIMIT %(limit)s
-    """,
+_LEVEL_AND_RANGE: Final = {
+    "scalar_blocks": ("level", "first_step, last_step, true"),
+    "scalar_tail": ("0::smallint", "NULL::bigint, NULL::bigint, is_packed"),
+    "superseded_blocks": ("0::smallint", "first_step, last_step, true"),
 }
+"""Columns of the tables of scalars; the key of the first alone has the level."""
 
 
 def iter_blocks(
     db: Connection, experiment_id: ExperimentId, table: str, first: int, last: int
 ) -> Iterator[StoredBlock]:
     """Yield the rows of the series from `first` to `last` in one of three tables of scalars."""
-    series_id, level, block_id = first - 1, 2**15 - 1, 2**63 - 1
+    level, covered = _LEVEL_AND_RANGE[table]
+    in_key, after_level = (", level", ", %(level)s::smallint") if level == "level" else ("", "")
+    statement = f"""
+        SELECT series_id, {level}, block_id, count, {covered}, data FROM {table}
+        WHERE experiment_id = %(id)s AND series_id <= %(last)s
+            AND (series_id{in_key}, block_id) > (%(series_id)s{after_level}, %(block_id)s)
+        ORDER BY series_id{in_key}, block_id LIMIT %(limit)s
+    """  # noqa: S608 - constants above
+    common = {"id": experiment_id, "last": last, "limit": _BLOCKS_PER_PAGE}
+    after = first - 1, 2**15 - 1, 2**63 - 1
     while True:
-        rows = fetch_binary(
-            db,
-            _BLOCK_QUERIES[table],
-            {
-                "id": experiment_id,
-                "last": last,
-                "series_id": series_id,
-                "level": level,
-                "block_id": block_id,
-                "limit": _BLOCKS_PER_PAGE,
-            },
-        )
+        key = dict(zip(("series_id", "level", "block_id"), after, strict=True))
+        rows = fetch_binary(db, statement, common | key)
         for row in rows:
             yield StoredBlock(*row)
         if len(rows) < _BLOCKS_PER_PAGE:
             return
-        series_id, level, block_id = rows[-1][:3]
+        after = rows[-1][:3]
 
 
 def iter_point_pages(
