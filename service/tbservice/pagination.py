@@ -85,23 +85,11 @@ def decode_series_token(after: str) -> tuple[int, int]:
     return data_class, series_id
 
 
-def encode_run_token(run_id: int) -> str:
-    """Return the token after a run, in a list ordered by run id."""
-    return str(run_id)
+def decode_number_token(after: str) -> int | None:
+    """Return the run id or the step before the page, whose token is its number; None if empty.
 
-
-def decode_run_token(after: str) -> int:
-    """Return the run before the page, 0 when `after` is empty. Raises MalformedRequest."""
-    return _decode_int64s(after, 1)[0] if after else 0
-
-
-def encode_step_token(step: int) -> str:
-    """Return the token after a point of one time series, in a list ordered by step."""
-    return str(step)
-
-
-def decode_step_token(after: str) -> int | None:
-    """Return the step before the page, None when `after` is empty. Raises MalformedRequest."""
+    Raises MalformedRequest.
+    """
     return _decode_int64s(after, 1)[0] if after else None
 
 

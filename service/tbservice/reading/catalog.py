@@ -18,9 +18,8 @@ from tbservice.errors import Invalid, TooLarge
 from tbservice.experiments.lifecycle import get_experiment
 from tbservice.pagination import (
     cut_page,
-    decode_run_token,
+    decode_number_token,
     decode_series_token,
-    encode_run_token,
     encode_series_token,
 )
 from tbservice.reading.attempts import find_before, find_series_before
@@ -73,8 +72,9 @@ def list_runs_page(
     `after` is a page token, or empty for the first page; the last page has the token None. Raises
     MalformedRequest for an invalid token.
     """
-    runs = runs_tags.list_runs(db, grant.experiment_id, decode_run_token(after), limit + 1)
-    page, token = cut_page(list(runs), limit, encode_run_token)
+    position = decode_number_token(after) or 0
+    runs = runs_tags.list_runs(db, grant.experiment_id, position, limit + 1)
+    page, token = cut_page(list(runs), limit, str)
     return require(db, grant, [runs[run_id] for run_id in page]), token
 
 

@@ -19,12 +19,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import NotFound
 from tbservice.grouping import group_by_weight
-from tbservice.pagination import (
-    decode_series_token,
-    decode_step_token,
-    encode_series_token,
-    encode_step_token,
-)
+from tbservice.pagination import decode_number_token, decode_series_token, encode_series_token
 from tbservice.reading.tables import digest_scan
 from tbservice.reading.tables.digest_scan import TensorDigestRow
 from tbservice.reading.value_readers import VALUE_READERS
@@ -105,7 +100,7 @@ def read_records(
 
     Raises NotFound for a series that does not exist, MalformedRequest for an invalid token.
     """
-    after_step = decode_step_token(after)
+    after_step = decode_number_token(after)
     series_list = time_series.list_series(
         db, grant.experiment_id, Selection(runs=frozenset({run}), tags=frozenset({tag}))
     )
@@ -120,7 +115,7 @@ def read_records(
 
     read = np.concatenate(chunks)
     records = read[:limit]
-    next_page_token = encode_step_token(int(records["step"][-1])) if len(read) > limit else None
+    next_page_token = str(records["step"][-1]) if len(read) > limit else None
     return RecordPage(series_list[0], records, next_page_token)
 
 
