@@ -6,8 +6,6 @@ which only those here do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -15,7 +13,12 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.cluster import citus
 from tbservice.db.database import set_local
-from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
+from tbservice.experiments.tables.experiments import (
+    COLUMNS,
+    COLUMNS_OF_E,
+    make_experiment,
+    show_deleted,
+)
 from tbservice.quotas.tables import usage_counters
 from tbservice.series.tables import wing_tables
 from tbservice.series.tables.points import POINT_TABLES
@@ -52,7 +55,7 @@ def hide(db: Connection, experiment_id: ExperimentId, kept: timedelta) -> Experi
 
     Returns the experiment; None if it does not exist, or was deleted before.
     """
-    with _shown(db):
+    with show_deleted(db):
         rows = db.execute(
             text(f"""
                 UPDATE experiments SET deleted_at = now(), updated_at = now(), is_listed = false,
@@ -81,7 +84,7 @@ def hide_late_snapshots(db: Connection, experiment_id: ExperimentId) -> bool:
         WHERE snapshot_of = :id AND deleted_at IS NULL
         RETURNING workspace_id, experiment_id
     """)
-    with _shown(db):
+    with show_deleted(db):
         row = db.execute(source, {"id": experiment_id}).one_or_none()
         if row is not None and row.deleted_at is None:
             return False
@@ -99,7 +102,7 @@ def restore(
 
     Returns None if the workspace has no such experiment that is deleted and not due to be erased.
     """
-    with _shown(db):
+    with show_deleted(db):
         rows = db.execute(
             text(f"""
                 -- Evaluated once. A sub-select may be evaluated for each row, and after the update
@@ -116,7 +119,7 @@ def restore(
                 WHERE e.deleted_at = source.deleted_at
                     AND (e.experiment_id = source.experiment_id
                         OR e.snapshot_of = source.experiment_id)
-                RETURNING {_columns("e")}
+                RETURNING {COLUMNS_OF_E}
             """),  # noqa: S608 - a constant above
             {"workspace_id": workspace_id, "experiment_id": experiment_id},
         ).all()
@@ -135,7 +138,7 @@ def list_page(
         after: (deleted_at, id) of the previous page's last experiment; None for the first page.
         limit: Experiments at most.
     """
-    with _shown(db):
+    with show_deleted(db):
         rows = db.execute(
             text(f"""
                 SELECT {COLUMNS} FROM experiments
@@ -194,7 +197,7 @@ def claim(db: Connection, experiment_id: ExperimentId, *, is_due: bool = False) 
     claimed = text("""
         UPDATE experiments SET erase_at = to_timestamp(0) WHERE experiment_id = :experiment_id
     """)
-    with _shown(db):
+    with show_deleted(db):
         row = db.execute(found, {"experiment_id": experiment_id}).one_or_none()
         if row is None or not (is_due or row.is_due):
             return None
@@ -237,7 +240,7 @@ def postpone_expiry(db: Connection, experiment_id: ExperimentId) -> bool:
 
 def list_snapshots(db: Connection, experiment_id: ExperimentId) -> list[ExperimentId]:
     """Return the snapshots of a deleted experiment, which are deleted too."""
-    with _shown(db):
+    with show_deleted(db):
         rows = db.execute(
             text("""
                 SELECT experiment_id FROM experiments
@@ -253,7 +256,7 @@ def list_of_workspace(db: Connection, workspace_id: WorkspaceId, limit: int) -> 
 
     Without snapshots, but those that have outlasted their source.
     """
-    with _shown(db):
+    with show_deleted(db):
         rows = db.execute(
             text("""
                 SELECT experiment_id FROM experiments
@@ -295,7 +298,7 @@ def forget(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
         _release(db, experiment_id)
     # On plain PostgreSQL a cascade would do it. Citus has none to a table that all nodes have.
     db.execute(text("DELETE FROM tokens WHERE experiment_id = :id"), {"id": experiment_id})
-    with _shown(db):
+    with show_deleted(db):
         row = db.execute(
             text(f"""
                 DELETE FROM experiments WHERE experiment_id = :id AND deleted_at IS NOT NULL
@@ -309,20 +312,8 @@ def forget(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
 
 def _release(db: Connection, experiment_id: ExperimentId) -> None:
     """Let an experiment that is erased count no longer, unless it was released when deleted."""
-    with _shown(db):
+    with show_deleted(db):
         statement = text("SELECT workspace_id FROM experiments WHERE experiment_id = :id")
         workspace_id = db.execute(statement, {"id": experiment_id}).scalar()
     if workspace_id is not None:
         usage_counters.release(db, WorkspaceId(workspace_id), experiment_id)
-
-
-@contextmanager
-def _shown(db: Connection) -> Iterator[None]:
-    """Let the row policies show deleted experiments to the statements of the block."""
-    set_local(db, "shows_deleted", "on")
-    yield
-    set_local(db, "shows_deleted", "off")
-
-
-def _columns(table: str) -> str:
-    return ", ".join(f"{table}.{column.strip()}" for column in COLUMNS.split(","))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, text
 
 from tbservice.experiment_values import ExperimentOrder, ExperimentQuery, UploadStatus
-from tbservice.experiments.tables.experiments import ARCHIVED, COLUMNS, make_experiment
+from tbservice.experiments.tables.experiments import ARCHIVED, COLUMNS_OF_E, make_experiment
 from tbservice.experiments.tables.search_plan import SearchPlan, is_read_by_number, plan_search
 from tbservice.types.experiments import Experiment
 from tbservice.types.identifiers import WorkspaceId
@@ -175,7 +175,7 @@ def _select_by_number(plan: SearchPlan, query: ExperimentQuery, after: Position 
         after=f"AND number {comparison} :after_key" if after else ""
     )
     return f"""
-        SELECT {_columns()}, number AS sort_key
+        SELECT {COLUMNS_OF_E}, number AS sort_key
         FROM (
             SELECT DISTINCT number FROM (
                 SELECT number FROM (
@@ -209,7 +209,7 @@ def _select_in_order(
     order = f"{column} {descending}{last}"
     if plan.numbers is None:
         return f"""
-            SELECT {_columns()}, found.{column} AS sort_key
+            SELECT {COLUMNS_OF_E}, found.{column} AS sort_key
             FROM (
                 SELECT experiment_id, {column} FROM experiments AS e
                 WHERE {" AND ".join([*conditions, *plan.checks])}
@@ -220,7 +220,7 @@ def _select_in_order(
         """  # noqa: S608 - constants and placeholders
     # Sorted before the checks, which are made until the page is full.
     return f"""
-        SELECT {_columns()}, e.{column} AS sort_key
+        SELECT {COLUMNS_OF_E}, e.{column} AS sort_key
         FROM (
             SELECT e.* FROM experiments AS e
             JOIN ({plan.numbers.format(after="")}) AS matches USING (number)
@@ -234,7 +234,3 @@ def _select_in_order(
 
 def _listed(query: ExperimentQuery) -> str:
     return f"({ARCHIVED})" if query.is_archived else "e.is_listed"
-
-
-def _columns() -> str:
-    return ", ".join(f"e.{column.strip()}" for column in COLUMNS.split(","))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
 from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
+from tbservice.db.database import set_local
 from tbservice.db.pipeline import PendingResult, execute_binary
 from tbservice.db.schema_parts import has_column
 from tbservice.experiment_values import ExperimentNotes
@@ -21,6 +23,9 @@ COLUMNS: Final = """experiment_id, name, description, visibility, created_at, up
 """The columns of `make_experiment`."""
 
 _COLUMN_NAMES: Final = tuple(column.strip() for column in COLUMNS.split(","))
+
+COLUMNS_OF_E: Final = ", ".join(f"e.{name}" for name in _COLUMN_NAMES)
+"""Columns of `make_experiment` of `experiments AS e`."""
 
 ARCHIVED: Final = "NOT e.is_listed AND e.deleted_at IS NULL AND e.snapshot_of IS NULL"
 """The condition that an experiment `e` is archived: not deleted, and no copy."""
@@ -34,6 +39,14 @@ _TYPES: Final = {
     "erase_at": "timestamptz",
 }
 """SQL types of the columns that are not text."""
+
+
+@contextmanager
+def show_deleted(db: Connection) -> Iterator[None]:
+    """Let the row policies show deleted experiments to the statements of the block."""
+    set_local(db, "shows_deleted", "on")
+    yield
+    set_local(db, "shows_deleted", "off")
 
 
 def create(
@@ -257,12 +270,6 @@ def bump_version(
         """,
         {"experiment_id": experiment_id, "points": points, "bytes": data_bytes},
     )
-
-
-def delete(db: Connection, experiment_id: ExperimentId) -> bool:
-    """Delete an experiment and, by cascade, all but its points; return False if there was none."""
-    statement = text("DELETE FROM experiments WHERE experiment_id = :experiment_id")
-    return db.execute(statement, {"experiment_id": experiment_id}).rowcount == 1
 
 
 def set_size(db: Connection, experiment_id: ExperimentId, points: int, data_bytes: int) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.db.database import set_local
+from tbservice.experiments.tables.experiments import show_deleted
 from tbservice.quotas.tables import usage_counters
 from tbservice.types.experiments import ExperimentUsage, UsageGroup
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
@@ -28,7 +27,7 @@ def count_all(db: Connection, workspace_id: WorkspaceId) -> tuple[int, int, int,
 
     The points are those that arrived in the last, which deleted ones are not among.
     """
-    with _shown(db):
+    with show_deleted(db):
         row = db.execute(
             text(f"""
                 WITH e AS ({_rows(db)})
@@ -51,7 +50,7 @@ def list_groups(
 
     The month is "YYYY-MM" in UTC. The name of a person; empty for machines' tokens.
     """
-    with _shown(db):
+    with show_deleted(db):
         rows = db.execute(
             text(f"""
                 WITH e AS MATERIALIZED ({_rows(db)}), sums AS (
@@ -75,7 +74,7 @@ def list_largest(db: Connection, workspace_id: WorkspaceId, limit: int) -> list[
 
     With deleted ones that can be restored.
     """
-    with _shown(db):
+    with show_deleted(db):
         rows = db.execute(
             text(f"""
                 WITH e AS MATERIALIZED ({_rows(db)})
@@ -108,7 +107,7 @@ def find_names(
 
     Erased ones are missing.
     """
-    with _shown(db):
+    with show_deleted(db):
         rows = db.execute(
             text("""
                 SELECT coalesce(e.snapshot_of, e.experiment_id) AS shown, e.experiment_id, e.name,
@@ -159,11 +158,3 @@ def _group(row: Row[Any], key: str, name: str) -> UsageGroup:
 
 def _usage(row: Row[Any]) -> Usage:
     return Usage(*(getattr(row, name) for name in Usage._fields))
-
-
-@contextmanager
-def _shown(db: Connection) -> Iterator[None]:
-    """Let the row policies show deleted experiments to the statements of the block."""
-    set_local(db, "shows_deleted", "on")
-    yield
-    set_local(db, "shows_deleted", "off")
