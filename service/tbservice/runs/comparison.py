@@ -9,10 +9,14 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.errors import NotFound
 from tbservice.experiments import lifecycle, uploads
 from tbservice.runs.columns import RunColumn
-from tbservice.runs.selected_runs import SelectedRuns, read_workspace_runs, select_runs
+from tbservice.runs.selected_runs import (
+    SelectedRuns,
+    find_experiments,
+    read_workspace_runs,
+    select_runs,
+)
 from tbservice.runs.use_cases import (
     RUNS_COLUMN_ITEMS_MAX,
     RunsQuery,
@@ -148,7 +152,7 @@ def choose_named(db: Connection, grant: WorkspaceGrant, named: Sequence[ChosenRu
         list(dict.fromkeys(each.experiment_id for each in unique))[:COMPARED_EXPERIMENTS_ITEMS_MAX]
     )
     within = [each for each in unique if each.experiment_id in kept][:COMPARED_RUNS_ITEMS_MAX]
-    experiments = _find_experiments(db, grant, [each.experiment_id for each in within])
+    experiments = find_experiments(db, grant, [each.experiment_id for each in within])
     runs, pending = read_workspace_runs(db, grant, experiments)
     rows = _locate(runs, within)
     selected = np.zeros(len(runs), bool)
@@ -197,18 +201,6 @@ def compare_runs(db: Connection, grant: WorkspaceGrant, chosen: ChosenRuns) -> R
     groups[1].rows.update(_spread([origin for origin, _ in recorded], compared, _OF_UPLOADS))
     groups[2].rows.update(_spread([packages for _, packages in recorded], compared))
     return RunComparison(experiments, compared, [column.name for column in metrics], groups)
-
-
-def _find_experiments(
-    db: Connection, grant: WorkspaceGrant, ids: Sequence[ExperimentId]
-) -> list[Experiment]:
-    found = []
-    for id_ in dict.fromkeys(ids):
-        try:
-            found.append(lifecycle.get_experiment(db, ReadGrant(grant.workspace_id, id_)))
-        except NotFound:
-            continue
-    return found
 
 
 def _locate(runs: WorkspaceRuns, named: Sequence[ChosenRun]) -> list[int]:

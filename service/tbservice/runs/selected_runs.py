@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -146,14 +147,17 @@ def _list_experiments(
     if ids is None:
         page = listing.list_experiments(db, grant, Search(), None, RUNS_EXPERIMENT_ITEMS_MAX)
         return page.experiments, page.next is not None
+    return sorted(find_experiments(db, grant, ids), key=lambda each: -each.number), False
+
+
+def find_experiments(db: Connection, grant: WorkspaceGrant, ids: Iterable[str]) -> list[Experiment]:
+    """Return those of the experiments that there are in a workspace, each once."""
     found = []
-    for id_ in ids:
-        try:
+    for id_ in dict.fromkeys(ids):
+        with suppress(NotFound):
             read = ReadGrant(grant.workspace_id, ExperimentId(id_))
             found.append(lifecycle.get_experiment(db, read))
-        except NotFound:  # no run is selected
-            continue
-    return sorted(found, key=lambda each: -each.number), False
+    return found
 
 
 def read_workspace_runs(
