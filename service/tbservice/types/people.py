@@ -43,6 +43,11 @@ class Person:
     name: str
     email: str
 
+    @staticmethod
+    def of(user_id: UserId | None, name: str, email: str) -> Person | None:
+        """Return the person of an outer join's columns, or None."""
+        return None if user_id is None else Person(user_id, name, email)
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:

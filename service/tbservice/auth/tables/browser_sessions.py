@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from tbservice.auth.tables import operators
 from tbservice.db.database import set_local
 from tbservice.db.suspensions import select_suspension
-from tbservice.types.identifiers import UserId, WorkspaceId
+from tbservice.types.identifiers import UserId
 from tbservice.types.people import BrowserSession, Person
 from tbservice.types.suspensions import Suspension
 
 # By way of JSON, which also works before the migration 0026.
 _SESSIONS: Final = """
-    SELECT s.session_id, s.user_agent, s.address, s.created_at, s.last_used_at, s.expires_at,
-        u.user_id, u.name, u.email, s.last_used_at > now() - interval '1 minute' AS was_just_used,
-        to_jsonb(u) ->> 'last_workspace_id' AS last_workspace_id, {suspension} AS suspension,
-        {is_operator} AS is_operator
+    SELECT s.session_id, u.user_id, u.name, u.email, s.user_agent, s.address, s.created_at,
+        s.last_used_at, s.expires_at, CAST(to_jsonb(u) ->> 'last_workspace_id' AS bigint),
+        {is_operator}, {suspension} AS suspension,
+        s.last_used_at > now() - interval '1 minute' AS was_just_used
     FROM browser_sessions AS s JOIN users AS u ON u.user_id = s.user_id AND NOT u.is_disabled
     WHERE s.expires_at > now() AND s.last_used_at > now() - :idle_seconds * interval '1 second'
 """
@@ -129,16 +130,6 @@ def delete_expired(db: Connection, limit: int) -> None:
     db.execute(statement, {"limit": limit})
 
 
-def _session(row: Row[Any]) -> BrowserSession:
-    last_workspace_id = row.last_workspace_id
-    return BrowserSession(
-        row.session_id,
-        Person(UserId(row.user_id), row.name, row.email),
-        row.user_agent,
-        row.address,
-        row.created_at,
-        row.last_used_at,
-        row.expires_at,
-        None if last_workspace_id is None else WorkspaceId(int(last_workspace_id)),
-        row.is_operator,
-    )
+def _session(row: Sequence[Any]) -> BrowserSession:
+    session_id, user_id, name, email, *shown, _, _ = row
+    return BrowserSession(session_id, Person(user_id, name, email), *shown)

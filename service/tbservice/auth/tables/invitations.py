@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from tbservice.db.database import set_local
 from tbservice.db.suspensions import select_suspension
@@ -13,8 +14,8 @@ from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Invitation, Person, Role
 
 _INVITATIONS: Final = """
-    SELECT i.invitation_id, i.workspace_id, w.name AS workspace_name, i.role, i.email, i.created_at,
-        i.expires_at, i.accepted_at, i.revoked_at, u.user_id, u.name, u.email AS user_email
+    SELECT i.invitation_id, i.workspace_id, w.name, i.role, i.email, i.created_at, i.expires_at,
+        i.accepted_at, i.revoked_at, u.user_id, u.name, u.email
     FROM invitations AS i JOIN workspaces AS w ON w.workspace_id = i.workspace_id
     LEFT JOIN users AS u ON u.user_id = i.created_by
 """
@@ -137,19 +138,7 @@ def _find(db: Connection, condition: str, values: dict[str, object]) -> Invitati
     return None if row is None else _invitation(row)
 
 
-def _invitation(row: Row[Any]) -> Invitation:
-    inviter = None
-    if row.user_id is not None:
-        inviter = Person(UserId(row.user_id), row.name, row.user_email)
-    return Invitation(
-        row.invitation_id,
-        WorkspaceId(row.workspace_id),
-        row.workspace_name,
-        Role(row.role),
-        row.email,
-        inviter,
-        row.created_at,
-        row.expires_at,
-        row.accepted_at,
-        row.revoked_at,
-    )
+def _invitation(row: Sequence[Any]) -> Invitation:
+    role, inviter = Role(row[3]), Person.of(*row[-3:])
+    fields = [*row[:3], role, row[4], inviter, *row[5:-3]]
+    return Invitation(*fields)

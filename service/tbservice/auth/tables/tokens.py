@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from tbservice.db.cluster import citus
 from tbservice.db.database import set_local
@@ -18,8 +18,7 @@ from tbservice.types.people import Person, Role, Token, TokenUse
 
 _COLUMNS: Final = """
     t.token_id, t.workspace_id, t.experiment_id, t.scopes, t.label, t.prefix, t.created_at,
-    t.expires_at, t.revoked_at, t.last_used_at, t.user_id IS NOT NULL AS is_personal,
-    u.user_id AS creator_id, u.name AS creator_name, u.email AS creator_email
+    t.expires_at, t.revoked_at, t.last_used_at, t.user_id IS NOT NULL, u.user_id, u.name, u.email
 """
 _TOKENS: Final = f"""
     SELECT {_COLUMNS} FROM tokens AS t LEFT JOIN users AS u ON u.user_id = t.created_by
@@ -177,7 +176,7 @@ def find_use(db: Connection, workspace_id: WorkspaceId, token_id: TokenId) -> To
         label,
         workspace_name,
         None if role is None else Role(role),
-        None if person[0] is None else Person(*person),
+        Person.of(*person),
     )
 
 
@@ -348,21 +347,7 @@ def page_values(before: tuple[datetime, str] | None, limit: int) -> dict[str, ob
     }
 
 
-def _token(row: Row[Any]) -> Token:
-    creator = None
-    if row.creator_id is not None:
-        creator = Person(UserId(row.creator_id), row.creator_name, row.creator_email)
-    return Token(
-        row.token_id,
-        WorkspaceId(row.workspace_id),
-        row.experiment_id,
-        tuple(Scope(scope) for scope in row.scopes),
-        row.label,
-        row.prefix,
-        row.created_at,
-        row.expires_at,
-        row.revoked_at,
-        row.last_used_at,
-        row.is_personal,
-        creator,
-    )
+def _token(row: Sequence[Any]) -> Token:
+    scopes, creator = tuple(map(Scope, row[3])), Person.of(*row[-3:])
+    fields = [*row[:3], scopes, *row[4:-3], creator]
+    return Token(*fields)

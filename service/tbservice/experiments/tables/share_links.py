@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from tbservice.auth.tables.tokens import PAGE, page_values
 from tbservice.types.grants import ExperimentGrant, LinkView
@@ -29,11 +30,11 @@ class ShareLink:
     run_pattern: str | None
     tag_pattern: str | None
     is_anonymous: bool
-    is_frozen: bool
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    is_frozen: bool
     created_by: Person | None
 
 
@@ -47,12 +48,11 @@ class PlacedLink:
 
 
 _COLUMNS: Final = """
-    t.token_id, t.experiment_id AS target, t.label, t.prefix, t.run_pattern, t.tag_pattern,
-    t.is_anonymous, t.created_at, t.expires_at, t.revoked_at, t.last_used_at,
-    u.user_id AS creator_id, u.name AS creator_name, u.email AS creator_email
+    t.token_id, t.experiment_id, t.label, t.prefix, t.run_pattern, t.tag_pattern, t.is_anonymous,
+    t.created_at, t.expires_at, t.revoked_at, t.last_used_at, u.user_id, u.name, u.email
 """
 
-_OF_EXPERIMENT: Final = f"{_COLUMNS}, t.experiment_id <> :experiment_id AS is_frozen"
+_OF_EXPERIMENT: Final = f"{_COLUMNS}, t.experiment_id <> :experiment_id"
 
 _IS_VALID: Final = (
     "t.is_link AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())"
@@ -100,18 +100,15 @@ def create(
             SELECT {_OF_EXPERIMENT} FROM t {_CREATORS}
         """),  # noqa: S608 - constants above
         {
+            **asdict(shown),
             "created_by": grant.user_id,
             "experiment_id": grant.experiment_id,
-            "token_id": shown.token_id,
             "workspace_id": grant.workspace_id,
             "target": target,
             "label": label,
             "prefix": prefix,
             "digest": digest,
             "expires_at": expires_at,
-            "run_pattern": shown.run_pattern,
-            "tag_pattern": shown.tag_pattern,
-            "is_anonymous": shown.is_anonymous,
         },
     )
     return _link(row.one())
@@ -162,15 +159,15 @@ def list_page_of_workspace(
     """
     rows = db.execute(
         text(f"""
-            SELECT {_COLUMNS}, e.snapshot_of IS NOT NULL AS is_frozen,
-                coalesce(e.snapshot_of, e.experiment_id) AS experiment_id, e.name AS experiment_name
+            SELECT {_COLUMNS}, e.snapshot_of IS NOT NULL,
+                coalesce(e.snapshot_of, e.experiment_id), e.name
             FROM experiments AS e JOIN tokens AS t ON t.experiment_id = e.experiment_id {_CREATORS}
             WHERE e.workspace_id = :workspace_id AND e.deleted_at IS NULL AND {_IS_VALID}
                 AND (CAST(:created_by AS text) IS NULL OR t.created_by = :created_by) {PAGE}
         """),  # noqa: S608 - constants above
         {"workspace_id": workspace_id, "created_by": created_by, **page_values(before, limit)},
     )
-    return [PlacedLink(_link(row), row.experiment_id, row.experiment_name) for row in rows]
+    return [PlacedLink(_link(row[:-2]), *row[-2:]) for row in rows]
 
 
 def count_by_creator(db: Connection, workspace_id: WorkspaceId) -> dict[UserId, int]:
@@ -214,22 +211,7 @@ def _update(
     return None if row is None else _link(row)
 
 
-def _link(row: Row[Any]) -> ShareLink:
-    creator = None
-    if row.creator_id is not None:
-        creator = Person(UserId(row.creator_id), row.creator_name, row.creator_email)
-    return ShareLink(
-        row.token_id,
-        row.target,
-        row.label,
-        row.prefix,
-        row.run_pattern,
-        row.tag_pattern,
-        row.is_anonymous,
-        row.is_frozen,
-        row.created_at,
-        row.expires_at,
-        row.revoked_at,
-        row.last_used_at,
-        creator,
-    )
+def _link(row: Sequence[Any]) -> ShareLink:
+    *shown, user_id, name, email, is_frozen = row
+    fields = [*shown, is_frozen, Person.of(user_id, name, email)]
+    return ShareLink(*fields)
