@@ -64,7 +64,7 @@ def find_or_create_by_email(db: Connection, email: str, name: str = "") -> Perso
     existing = users.find_by_email_key(db, key)
     if existing is not None:
         return existing.person
-    created = users.create(db, secrets.generate_user_id(), _clean_name(name), email, key)
+    created = users.create(db, UserId(secrets.generate_public_id()), _clean_name(name), email, key)
     if created is None:  # another transaction was faster
         created = users.find_by_email_key(db, key)
         assert created is not None  # noqa: S101 - users are never deleted
@@ -94,7 +94,7 @@ def create_by_invitation(
     if key is not None:
         check_joins(db, key)
     _check_new_account(db)
-    created = users.create(db, secrets.generate_user_id(), cleaned, email, None)
+    created = users.create(db, UserId(secrets.generate_public_id()), cleaned, email, None)
     assert created is not None  # noqa: S101 - no key that can be another's
     if invited_by is not None:
         # Otherwise one person who invites themselves would have as many shares as they like. At the
@@ -298,7 +298,7 @@ def _create_by_provider(
     db: Connection, issuer: str, email: str, confirmed: str | None, name: str
 ) -> User:
     """Return a new person; `confirmed` is the key of the address, None for one that is not."""
-    user_id = secrets.generate_user_id()
+    user_id = UserId(secrets.generate_public_id())
     shown = email if email_key(email) is not None else ""
     created = users.create(db, user_id, _clean_name(name), shown, confirmed)
     if created is None:  # another transaction was faster: with the same address, which is confirmed

@@ -15,7 +15,7 @@ import string
 import zlib
 from typing import Final
 
-from tbservice.types.identifiers import ExperimentId, TokenId, UserId
+from tbservice.types.identifiers import ExperimentId
 
 _ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _ID_CHARS: Final = 22
@@ -35,12 +35,7 @@ class SecretKind(enum.StrEnum):
 
 def generate_experiment_id() -> ExperimentId:
     """Return a new experiment id."""
-    return ExperimentId(_base62(secrets.randbits(128), _ID_CHARS))
-
-
-def generate_token_id() -> TokenId:
-    """Return a new token id, which identifies the token and is not secret."""
-    return TokenId(_base62(secrets.randbits(128), _ID_CHARS))
+    return ExperimentId(generate_public_id())
 
 
 def is_experiment_id(candidate: str) -> bool:
@@ -48,13 +43,8 @@ def is_experiment_id(candidate: str) -> bool:
     return len(candidate) == _ID_CHARS and candidate.isascii() and candidate.isalnum()
 
 
-def generate_user_id() -> UserId:
-    """Return a new user id."""
-    return UserId(_base62(secrets.randbits(128), _ID_CHARS))
-
-
 def generate_public_id() -> str:
-    """Return a new id of a browser session or an invitation, which is not secret."""
+    """Return a new id of a token, a person, a browser session or another thing; it is no secret."""
     return _base62(secrets.randbits(128), _ID_CHARS)
 
 

@@ -355,7 +355,7 @@ def _check_holder(db: Connection, properties: TokenProperties) -> None:
 def _insert(db: Connection, properties: TokenProperties, secret: str) -> tuple[Token, str]:
     token = tokens.create(
         db,
-        secrets.generate_token_id(),
+        TokenId(secrets.generate_public_id()),
         secrets.get_display_prefix(secret),
         secrets.secret_digest(secret),
         properties,

@@ -109,7 +109,7 @@ def create_link(
     db = writer.db
     check_end(db, expires_at)
     _check(label, run_pattern, tag_pattern)
-    shown = LinkView(secrets.generate_token_id(), run_pattern, tag_pattern, is_anonymous)
+    shown = LinkView(TokenId(secrets.generate_public_id()), run_pattern, tag_pattern, is_anonymous)
     if shown.is_restricted and not is_frozen:
         _check_private(db, grant)
     delete_ended(db, grant.workspace_id, grant.experiment_id)

@@ -9,8 +9,6 @@ from tbservice.settings import MembershipRule
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Role
 
-_RANK = {Role.VIEWER: 0, Role.EDITOR: 1, Role.OWNER: 2}
-
 
 def plan_memberships(
     rules: Sequence[MembershipRule], claims: Mapping[str, Any]
@@ -20,13 +18,9 @@ def plan_memberships(
     for rule in rules:
         workspace_id = WorkspaceId(rule.workspace)
         if _applies(rule, claims):
-            roles[workspace_id] = higher_role(rule.role, roles.get(workspace_id))
+            known = roles.get(workspace_id, rule.role)
+            roles[workspace_id] = known if known.includes(rule.role) else rule.role
     return roles
-
-
-def higher_role(role: Role, other: Role | None) -> Role:
-    """Return the one of two roles that may do more; `role` if the other is None."""
-    return role if other is None else max(role, other, key=lambda role: _RANK[role])
 
 
 def _applies(rule: MembershipRule, claims: Mapping[str, Any]) -> bool:

@@ -269,7 +269,7 @@ def find_owner_and_session(
     asked = workspace_id or rows[0][0]
     if role is None and user_id is not None and asked is not None:
         # A cluster lacks the policy by which the query above finds the role of a member.
-        role = _find_own_role(db, asked, user_id)
+        role = find_role(db, asked, user_id, is_own=True)
         member_of = None if role is None else asked
     identity = None
     if session_id is not None:
@@ -297,21 +297,16 @@ def _join_experiment(experiment_id: ExperimentId | None) -> str:
     """
 
 
-def _find_own_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> str | None:
+def find_role(
+    db: Connection, workspace_id: WorkspaceId, user_id: UserId, *, is_own: bool = False
+) -> Role | None:
+    """Return the role of a person in a workspace; None if they are no member of it.
+
+    With `is_own`, as that person, for whom not all of the workspace is visible.
+    """
     rows = query_with_rls(
         db,
-        {"user_id": user_id},
-        "SELECT role FROM members WHERE workspace_id = %(id)s AND user_id = %(user_id)s",
-        {"id": workspace_id, "user_id": user_id},
-    )
-    return rows[0][0] if rows else None
-
-
-def find_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> Role | None:
-    """Return the role of a person in a workspace; None if they are no member of it."""
-    rows = query_with_rls(
-        db,
-        {"workspace_id": str(workspace_id)},
+        {"user_id": user_id} if is_own else {"workspace_id": str(workspace_id)},
         "SELECT role FROM members WHERE workspace_id = %(id)s AND user_id = %(user_id)s",
         {"id": workspace_id, "user_id": user_id},
     )

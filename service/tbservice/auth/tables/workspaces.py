@@ -21,7 +21,7 @@ def create(db: Connection, name: str, created_by: UserId | None = None) -> Works
     `created_by` is a person; None for an administrator of the service.
     """
     statement = text("INSERT INTO workspaces (name) VALUES (:name) RETURNING workspace_id")
-    if created_by is not None and _has_creators(db):
+    if created_by is not None and has_column(db, "workspaces", "created_by"):
         statement = text("""
             INSERT INTO workspaces (name, created_by) VALUES (:name, :created_by)
             RETURNING workspace_id
@@ -89,8 +89,3 @@ def set_expiry_days(db: Connection, workspace_id: WorkspaceId, days: int | None)
     statement = text("UPDATE workspaces SET expires_days = :days WHERE workspace_id = :id")
     db.execute(statement, {"id": workspace_id, "days": days})
     return True
-
-
-def _has_creators(db: Connection) -> bool:
-    """Return whether the database has the migration 0010, which servers must not wait for."""
-    return has_column(db, "workspaces", "created_by")
