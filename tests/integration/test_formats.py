@@ -213,7 +213,8 @@ def points_of(columns):
 def legacy(histogram):
     names = ("min", "max", "num", "sum", "sum_squares")
     written = {name: getattr(histogram, name) for name in names}
-    return written | {"limits": histogram.bucket_limit, "counts": histogram.bucket}
+    limits, counts = list(histogram.bucket_limit), list(histogram.bucket)
+    return written | {"limits": limits, "counts": counts}
 
 
 @pytest.mark.usefixtures("_parts_of")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.python39 import zip_strict
-from tbupload.events.points import Chunk, LegacyHistogram, SeriesPoints, Tensor
+from tbupload.events.points import Chunk, SeriesPoints, Tensor
 from tbupload.http.wire_limits import WireLimits
 from tbupload.upload.batches import Batch
 from tbupload.upload.segments import drop_largest_series, encode_segment
@@ -119,7 +119,9 @@ def test_strided_columns_arrive_in_order():
 
 
 def test_legacy_histogram_keeps_its_fields_beside_its_tensor():
-    histogram = LegacyHistogram(-1.0, 2.0, 3.0, 4.0, 5.0, [0.5, 1e308], [1.0, 2.0])
+    histogram = wire_pb2.LegacyHistogram(
+        min=-1.0, max=2.0, num=3.0, sum=4.0, sum_squares=5.0, bucket_limit=[0.5, 1e308]
+    )
     _, sent = encoded(chunk_of(tensors(8, histogram=histogram), tensors(8, tag="plain")))
     tensor = sent.series[0].tensors.tensors[0]
     assert (tensor.dtype, list(tensor.shape), tensor.data) == (4, [8], bytes(8))

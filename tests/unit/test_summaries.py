@@ -42,7 +42,7 @@ from tbupload.events.decode.decoder import ChunkDecoder
 from tbupload.events.decode.file_parts import FilePart
 from tbupload.events.decode.record_rows import PADDING_BYTES
 from tbupload.events.filters import SeriesFilter
-from tbupload.events.points import Chunk, LegacyHistogram, Tensor
+from tbupload.events.points import Chunk, Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbupload.events.tag_registry import TagRegistry
 from tbwire import tensorboard_pb2 as pb
@@ -148,9 +148,7 @@ def test_legacy_histogram_becomes_tensor_tensorboard_makes(buckets, low, high):
         )
     tensor = legacy.histogram_tensor(histogram)
     assert (tensor.dtype, tensor.shape, tensor.data) == (1, theirs.shape, theirs.tobytes())
-    assert tensor.histogram == LegacyHistogram(
-        low, high, 3, 0, 0, list(histogram.bucket_limit), list(histogram.bucket)
-    )
+    assert tensor.histogram.SerializeToString() == histogram.SerializeToString()
 
 
 def test_histogram_with_fewer_limits_than_counts_need_is_refused():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Union
 
+from tbwire import wire_pb2
 from tbwire.points import SLOTS, BlobSequencePoints, ScalarPoints, TensorPoints
 
 
@@ -36,19 +37,6 @@ class FileBlob:
 
 
 @dataclass(**SLOTS)
-class LegacyHistogram:
-    """The fields of a HistogramProto as written (`tensorboard/compat/proto/histogram.proto`)."""
-
-    min: float
-    max: float
-    num: float
-    sum: float
-    sum_squares: float
-    bucket_limit: list[float]
-    bucket: list[float]
-
-
-@dataclass(**SLOTS)
 class Tensor:
     """A tensor as `tbwire.tensors` packs it.
 
@@ -63,7 +51,7 @@ class Tensor:
     dtype: int
     shape: tuple[int, ...]
     data: bytes
-    histogram: LegacyHistogram | None = None
+    histogram: wire_pb2.LegacyHistogram | None = None
     in_file: FileBlob | None = None
 
 

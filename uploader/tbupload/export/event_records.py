@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from tbupload.events.decode.legacy import histogram_tensor, legacy_metadata
 from tbupload.events.linear_checksum import checksums, mask
-from tbupload.events.points import LegacyHistogram, Tensor
+from tbupload.events.points import Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, footer, header
+from tbwire import packing, tensors, wire_pb2
 from tbwire import tensorboard_pb2 as pb
-from tbwire import tensors
 from tbwire.messages import parse
 from tbwire.points import ScalarPoints
 from tbwire.wire_format import encode_varint
@@ -73,7 +73,7 @@ def scalar_records(
     The values are float32 if that preserves all of them bit by bit, otherwise float64. With
     `is_simple`, float32 values are written as `simple_value`.
     """
-    values = _as_float32_if_exact(columns.values)
+    values = packing.as_float32_if_exact(columns.values)
     is_simple = is_simple and values.dtype == _FLOAT32
     if metadata is not None and len(columns.steps):
         described = None if is_simple else metadata
@@ -244,15 +244,15 @@ def _value_head(
     return _EVENT_STEP + step + _EVENT_SUMMARY + encode_varint(len(value) + rest_bytes) + value
 
 
-def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) -> pb.Summary.Value:
+def _legacy_value(
+    tag: str, histogram: wire_pb2.LegacyHistogram, metadata: bytes | None
+) -> pb.Summary.Value:
     """Return a legacy value; readers only use the name and description of its metadata."""
     value = pb.Summary.Value(tag=tag)
     if metadata is not None:
         value.metadata.CopyFrom(_name_and_description(metadata))
-    for name in ("min", "max", "num", "sum", "sum_squares"):
-        setattr(value.histo, name, getattr(histogram, name))
-    value.histo.bucket_limit.extend(histogram.bucket_limit)
-    value.histo.bucket.extend(histogram.bucket)
+    # The fields of both messages have the same numbers and types.
+    value.histo.MergeFromString(histogram.SerializeToString())
     value.histo.SetInParent()
     return value
 
@@ -275,15 +275,6 @@ def _tensor_proto(tensor: Tensor) -> pb.TensorProto:
     else:
         proto.tensor_content = tensor.data
     return proto
-
-
-def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the values as little-endian float32 if all bits survive, otherwise as float64."""
-    wide = values.astype("<f8", copy=False)
-    with np.errstate(over="ignore", invalid="ignore"):
-        narrow = wide.astype("<f4")
-        fits = np.array_equal(narrow.astype("<f8").view(np.uint64), wide.view(np.uint64))
-    return narrow if fits else wide
 
 
 def _varint_widths(steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tbupload.events.points import LegacyHistogram, Tensor
+from tbupload.events.points import Tensor
 from tbupload.export.remote_series import Columns, RemoteBlob
 from tbupload.limits import WIRE_LIMIT_MAX
 from tbwire import packing, read_pb2, tensors, wire_pb2
@@ -58,18 +58,7 @@ def _check_lengths(*columns: Sequence[object] | npt.NDArray[Any]) -> None:
 
 def _tensor(sent: wire_pb2.Tensor) -> Tensor:
     tensors.check_tensor(sent.dtype, sent.shape, sent.data)
-    histogram = None
-    if sent.HasField("histogram"):
-        fields = sent.histogram
-        histogram = LegacyHistogram(
-            fields.min,
-            fields.max,
-            fields.num,
-            fields.sum,
-            fields.sum_squares,
-            list(fields.bucket_limit),
-            list(fields.bucket),
-        )
+    histogram = sent.histogram if sent.HasField("histogram") else None
     return Tensor(sent.dtype, tuple(sent.shape), sent.data, histogram)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from tbupload.events.points import Blob, Columns, FileBlob, LegacyHistogram, Tensor
+from tbupload.events.points import Blob, Columns, FileBlob, Tensor
 from tbupload.http.wire_limits import WireLimits
 from tbwire import packing, wire_pb2
 from tbwire.points import (
@@ -106,19 +106,7 @@ def _add_tensor(
             dtype=tensor.dtype, shape=tensor.shape, reference=_reference(blob, blobs)
         )
     if tensor.histogram is not None:
-        message.histogram.CopyFrom(_histogram(tensor.histogram))
-
-
-def _histogram(histogram: LegacyHistogram) -> wire_pb2.LegacyHistogram:
-    return wire_pb2.LegacyHistogram(
-        min=histogram.min,
-        max=histogram.max,
-        num=histogram.num,
-        sum=histogram.sum,
-        sum_squares=histogram.sum_squares,
-        bucket_limit=histogram.bucket_limit,
-        bucket=histogram.bucket,
-    )
+        message.histogram.CopyFrom(tensor.histogram)
 
 
 def _add_blob_sequences(

@@ -13,10 +13,10 @@ import numpy as np
 
 from tbupload.events import skip_reasons
 from tbupload.events.large_records.field_placeholders import FieldPlaceholders, FileField
-from tbupload.events.points import LegacyHistogram, Tensor
+from tbupload.events.points import Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbwire import tensorboard_pb2 as pb
-from tbwire import tensors
+from tbwire import tensors, wire_pb2
 
 _PLUGINS: Final = {
     "simple_value": ("scalars", b""),
@@ -95,13 +95,14 @@ def image_blobs(
     ]
 
 
-def _original(histogram: pb.HistogramProto) -> LegacyHistogram:
-    return LegacyHistogram(
+def _original(histogram: pb.HistogramProto) -> wire_pb2.LegacyHistogram:
+    """Return the histogram as it is sent, without fields that are not TensorBoard's."""
+    return wire_pb2.LegacyHistogram(
         min=histogram.min,
         max=histogram.max,
         num=histogram.num,
         sum=histogram.sum,
         sum_squares=histogram.sum_squares,
-        bucket_limit=list(histogram.bucket_limit),
-        bucket=list(histogram.bucket),
+        bucket_limit=histogram.bucket_limit,
+        bucket=histogram.bucket,
     )
