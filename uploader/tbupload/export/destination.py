@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
 from tbupload.errors import OutputError, UsageError
 from tbupload.export.directory_names import MANIFEST
+from tbupload.export.remote_series import LostPoint
 from tbupload.file_lock import locked
 
 LOCK: Final = ".tbhub-export.lock"
@@ -82,12 +83,14 @@ class Destination:
         missing: dict[str, str] = self._manifest.get("totals", {}).get("missing_tables", {})
         return missing
 
-    def add_lost_points(self, lost_points: list[dict[str, Any]]) -> None:
+    def add_lost_points(self, lost: Sequence[LostPoint]) -> None:
         """Add lost points to the manifest, so that a resumed export reports them; idempotent."""
-        if lost_points:
+        if lost:
+            names = ("run", "tag", "step", "reason")
+            added = [{name: getattr(point, name) for name in names} for point in lost]
             points = {
                 (point["run"], point["tag"], point["step"]): point
-                for point in [*self.lost_points, *lost_points]
+                for point in [*self.lost_points, *added]
             }
             self._save({"lost_points": list(points.values())})
 

@@ -102,7 +102,7 @@ class EventFileExporter:
         self,
         client: ExportClient,
         series_filter: SeriesFilter,
-        on_points: Callable[[int, int], None],
+        on_points: Callable[[int], None],
         keep_lost: Callable[[list[LostPoint]], None],
     ) -> None:
         """Create an exporter.
@@ -110,7 +110,7 @@ class EventFileExporter:
         Args:
             client: the client of the experiment.
             series_filter: the series to write.
-            on_points: called with the number of points and of completed series of each part.
+            on_points: called with the number of points of each part.
             keep_lost: called with the lost points of a group before its files get their names, so
                 that they are not forgotten if the export is killed in between.
         """
@@ -166,7 +166,7 @@ class EventFileExporter:
                 self._write_part(files.open_run(series.run), part, metadata, notes)
                 # An empty part has no value to carry the metadata: write it with the next part.
                 is_first = part.is_last or (is_first and not len(part.columns.steps))
-            self._on_points(len(part.columns.steps), int(part.is_last))
+            self._on_points(len(part.columns.steps))
 
     def _write_part(
         self, file: IO[bytes], part: SeriesPart, metadata: bytes | None, notes: Counter[str]

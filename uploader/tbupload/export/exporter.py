@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from tbupload.console.texts import counted
 from tbupload.errors import Refused, Unreachable, Unreadable
-from tbupload.export.blob_files import write_blob_files
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import Destination
 from tbupload.export.directory_names import is_renamed, run_directory
@@ -26,8 +25,13 @@ from tbupload.export.plan import (
     table_jobs,
 )
 from tbupload.export.progress import ExportProgress
-from tbupload.export.remote_series import LostPoint
-from tbupload.export.tables import points_path, table_path, write_points, write_table
+from tbupload.export.tables import (
+    points_path,
+    table_path,
+    write_blob_files,
+    write_points,
+    write_table,
+)
 from tbwire.points import DATA_CLASSES, DataClassName
 
 JOB_ATTEMPTS: Final = 3
@@ -128,14 +132,15 @@ class Exporter:
                 "graph becomes a file of its own"
             )
         self._progress.begin(sum(job.points for job in jobs))
+        callbacks = self._progress.add_bytes, destination.add_lost_points
         digests: set[bytes] = set()
         for number, job in enumerate(jobs, 1):
             path = points_path(directory, number, job, file_format)
             if not path.exists():
-                write = self._points_writer(job, path, destination)
+                write = partial(write_points, self._client, job, path, *callbacks)
                 summary.bytes += self._retry_job(path.name, write)
             if job.kind == "blob_sequences":
-                write_blobs = self._blobs_writer(job, destination)
+                write_blobs = partial(write_blob_files, self._client, job, directory, *callbacks)
                 written, size = self._retry_job(f"{path.name}: blobs", write_blobs)
                 digests |= written
                 summary.bytes += size
@@ -147,17 +152,6 @@ class Exporter:
         summary.blob_files = len(digests)
         summary.runs = len({run for job in jobs for run in job.runs})
 
-    def _points_writer(self, job: Job, path: Path, destination: Destination) -> Callable[[], int]:
-        keep_lost = _lost_points_callback(destination)
-        return lambda: write_points(self._client, job, path, self._progress.add_bytes, keep_lost)
-
-    def _blobs_writer(
-        self, job: Job, destination: Destination
-    ) -> Callable[[], tuple[set[bytes], int]]:
-        directory, on_bytes = self._options.directory, self._progress.add_bytes
-        keep_lost = _lost_points_callback(destination)
-        return lambda: write_blob_files(self._client, job, directory, on_bytes, keep_lost)
-
     def _write_tables(self, jobs: list[TableJob], summary: ExportSummary) -> None:
         """Write the tables; one that is over a limit of the server is left out.
 
@@ -166,8 +160,9 @@ class Exporter:
         for job in jobs:
             path = table_path(self._options.directory, job, self._options.file_format)
             if not path.exists():
+                write = partial(write_table, self._client, job, path, self._progress.add_bytes)
                 try:
-                    summary.bytes += self._retry_job(path.name, self._table_writer(job, path))
+                    summary.bytes += self._retry_job(path.name, write)
                 except Refused as refusal:
                     if job.table == UPLOADS and refusal.status in _NOT_SHOWN:
                         continue
@@ -177,9 +172,6 @@ class Exporter:
                     continue
             summary.files += 1
 
-    def _table_writer(self, job: TableJob, path: Path) -> Callable[[], int]:
-        return lambda: write_table(self._client, job, path, self._progress.add_bytes)
-
     def _write_events(
         self, groups: list[RunGroup], summary: ExportSummary, destination: Destination
     ) -> None:
@@ -187,14 +179,14 @@ class Exporter:
             self._client,
             self._options.series_filter,
             self._progress.add_points,
-            _lost_points_callback(destination),
+            destination.add_lost_points,
         )
         self._progress.begin(sum(job.points for group in groups for job in group.jobs))
         for group in groups:
             files = RunFiles(self._options.directory, group.start_times)
             if files.missing():
                 summary.bytes += self._retry_job(
-                    counted(len(group.runs), "run"), self._group_writer(export, group, files)
+                    counted(len(group.runs), "run"), partial(export.write, group, files)
                 )
 
             points = sum(job.points for job in group.jobs)
@@ -209,12 +201,6 @@ class Exporter:
 
         summary.losses = dict(export.notes)
 
-    @staticmethod
-    def _group_writer(
-        export: EventFileExporter, group: RunGroup, files: RunFiles
-    ) -> Callable[[], int]:
-        return lambda: export.write(group, files)
-
     def _retry_job(self, name: str, job: Callable[[], _JobResult]) -> _JobResult:
         """Run a job, repeatedly if its response breaks off; other failures were retried before."""
         attempts_left = JOB_ATTEMPTS
@@ -228,18 +214,6 @@ class Exporter:
                 if not attempts_left or not error.is_mid_response:
                     raise
                 self._progress.warn(f"{name}: {error}; trying again")
-
-
-def _lost_points_callback(destination: Destination) -> Callable[[list[LostPoint]], None]:
-    """Return a function that adds lost points to the destination's manifest."""
-
-    def keep(lost: list[LostPoint]) -> None:
-        names = ("run", "tag", "step", "reason")
-        destination.add_lost_points(
-            [{name: getattr(point, name) for name in names} for point in lost]
-        )
-
-    return keep
 
 
 def _parse_group(fields: dict[str, Any]) -> RunGroup:

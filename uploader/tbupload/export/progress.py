@@ -44,7 +44,7 @@ class ExportProgress:
         self._bytes += size
         self._show()
 
-    def add_points(self, points: int, _series: int) -> None:
+    def add_points(self, points: int) -> None:
         """Add received points of the current job."""
         self._in_progress += points
         self._show()
