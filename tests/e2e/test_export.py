@@ -195,11 +195,10 @@ def test_export_of_experiment_deleted_meanwhile_fails(uploader, reader, tmp_path
         def job_done(self, _points):
             api.request("DELETE", f"/experiments/{experiment_id}")
 
-    policy = RetryPolicy(0)
-    transport = Transport(uploader.server, uploader.token, None, policy, print)
+    transport = Transport(uploader.server, uploader.token, None, RetryPolicy(0), print)
     options = ExportOptions(uploader.server, experiment_id, "csv", SeriesFilter(), tmp_path / "x")
     progress = DeletingProgress(ConsoleProgress(0), "")
-    client = ExportClient(transport, policy, experiment_id)
+    client = ExportClient(transport, experiment_id)
     for _ in range(2):  # the second time, it is deleted before
         with pytest.raises(Refused, match=f"there is no experiment {experiment_id}"):
             Exporter(client, options, progress).run()

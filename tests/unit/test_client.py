@@ -13,6 +13,7 @@ import pytest
 
 from support.faulty_server import EXPERIMENT, Reply, faulty_server, refusal
 from tbupload.errors import Conflict, Refused, Unreachable
+from tbupload.http.account import AccountClient
 from tbupload.http.client import Client
 from tbupload.http.connection_pool import find_proxy
 from tbupload.http.request_slots import SUCCESSES_PER_SLOT, RequestSlots
@@ -43,9 +44,9 @@ def said():
 
 @pytest.fixture
 def connect(server, said):
-    def connect(give_up_seconds=5.0, url=None, retry=None, *, token="tbh_secret"):
+    def connect(give_up_seconds=5.0, url=None, retry=None, *, token="tbh_secret", kind=Client):
         retry = retry or RetryPolicy(give_up_seconds)
-        return Client(Transport(url or server.url, token, None, retry, said.append))
+        return kind(Transport(url or server.url, token, None, retry, said.append))
 
     return connect
 
@@ -117,7 +118,7 @@ def test_two_creations_have_two_keys(server, connect):
 def test_token_is_not_made_twice_when_answer_is_lost(server, connect):
     server.replies = [Reply(fault="drop")]
     with pytest.raises(Unreachable, match="not known"):
-        connect().create_token("abc", {"scopes": ["read"]})
+        connect(kind=AccountClient).create_token(None, {"scopes": ["read"]})
     assert len(server.requests) == 1
 
 
@@ -144,7 +145,8 @@ def test_throttled_batch_is_sent_again_and_it_is_said_once(server, connect, said
 
 def test_throttled_token_is_made_once(server, connect):
     server.replies = [TOO_MANY, Reply(201, b'{"token": "tbh_x"}')]
-    assert connect().create_token("abc", {"scopes": ["read"]}) == {"token": "tbh_x"}
+    created = connect(kind=AccountClient).create_token(None, {"scopes": ["read"]})
+    assert created == {"token": "tbh_x"}
     assert len(server.requests) == 2
 
 
@@ -236,7 +238,7 @@ def test_listing_that_repeats_page_is_refused(server, connect):
 
 
 def test_listing_without_end_is_refused(server, connect, monkeypatch):
-    monkeypatch.setattr("tbupload.http.pagination.LISTING_PAGES_MAX", 3)
+    monkeypatch.setattr("tbupload.http.json_calls.LISTING_PAGES_MAX", 3)
     server.replies = [
         Reply(body=json.dumps({"experiments": [], "next": f"{n}"}).encode()) for n in range(9)
     ]

@@ -33,7 +33,6 @@ from tbupload.export.progress import ExportProgress
 from tbupload.export.session_files import check_file, write_sessions
 from tbupload.export.sessions import read_sessions
 from tbupload.http.client import Client
-from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 from tbwire.points import DATA_CLASSES
 
@@ -49,18 +48,16 @@ def export(options: argparse.Namespace) -> int:
         _check_options(options)
     if options.attempt is not None and (options.all or options.hparams is not None):
         raise UsageError("--attempt is for --output, and the points of one --experiment")
-    retry_policy = reading_policy(READ_RETRY_TIMEOUT_SECONDS, options.retry_timeout)
-    transport = transport_from_options(options, retry_policy, progress)
+    policy = reading_policy(READ_RETRY_TIMEOUT_SECONDS, options.retry_timeout)
+    transport = transport_from_options(options, policy, progress)
     if options.hparams is not None:
         return _export_hparams(transport, progress, options)
 
     options.format = options.format or DEFAULT_FORMAT
     code = 0
-    for export_options in _export_options(transport, retry_policy, options):
+    for export_options in _export_options(transport, options):
         try:
-            client = ExportClient(
-                transport, retry_policy, export_options.experiment_id, export_options.attempt
-            )
+            client = ExportClient(transport, export_options.experiment_id, export_options.attempt)
             summary = _export(client, export_options, progress, options)
         except ServerError as error:
             if options.experiment is not None or not _is_of_one_experiment(error):
@@ -78,15 +75,13 @@ def _is_of_one_experiment(error: ServerError) -> bool:
     return not isinstance(error, Unreachable) or error.is_mid_response
 
 
-def _export_options(
-    transport: Transport, retry_policy: RetryPolicy, options: argparse.Namespace
-) -> Iterator[ExportOptions]:
+def _export_options(transport: Transport, options: argparse.Namespace) -> Iterator[ExportOptions]:
     """Yield the options for the experiment, or with `--all` for each of the workspace."""
     directory: Path = options.output.expanduser()
     series_filter = series_filter_from_options(options)
     if options.experiment is not None:
         experiment_id = resolve_experiment_id(options.experiment, Client(transport))
-        reader = ExportClient(transport, retry_policy, experiment_id, None)
+        reader = ExportClient(transport, experiment_id)
         place = f"experiment {experiment_id}"
         if sentence := explain_filters_of(reader, series_filter, DATA_CLASSES, place):
             raise UsageError(sentence)

@@ -31,19 +31,19 @@ _TEXT_CHARS: Final = 100
 def tail(options: argparse.Namespace) -> int:
     """Run `tbupload tail`: print new points until Ctrl-C, and return 0 then."""
     progress = progress_from_options(options)
-    retry_policy = reading_policy(math.inf, options.retry_timeout)
-    transport = transport_from_options(options, retry_policy, progress)
+    policy = reading_policy(math.inf, options.retry_timeout)
+    transport = transport_from_options(options, policy, progress)
     experiment_id = resolve_experiment_id(options.experiment, Client(transport))
     query = {"start": "beginning" if options.from_start else "now"}
     print_point = print_json if options.json else _print_point
     series_filter = series_filter_from_options(options)
 
     try:
-        client = ExportClient(transport, retry_policy, experiment_id, None)
+        client = ExportClient(transport, experiment_id)
         place = f"the {options.kind} of experiment {experiment_id}"
         if sentence := explain_filters_of(client, series_filter, [options.kind], place):
             progress.warn(f"{sentence}; waiting for others")
-        for changes in follow_points(transport, retry_policy, experiment_id, options.kind, query):
+        for changes in follow_points(transport, experiment_id, options.kind, query):
             for point in _points(changes, series_filter):
                 print_point(point)
     except KeyboardInterrupt:

@@ -17,10 +17,9 @@ from tbupload.export.plan import Job, SeriesListing, TableJob
 from tbupload.export.points import read_points, read_table_frames
 from tbupload.export.remote_series import LostPoint, RemoteBlob, SeriesPart
 from tbupload.http.api_schemas import ATTEMPTS, RUNS
-from tbupload.http.pagination import read_pages
+from tbupload.http.json_calls import JsonCalls, experiment_path
 from tbupload.http.response_schema import integer, mapping, record, string
-from tbupload.http.retry import RetryPolicy
-from tbupload.http.transport import Response, Transport
+from tbupload.http.transport import Transport
 from tbwire.points import DataClassName
 
 MEDIA_TYPES: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
@@ -49,7 +48,7 @@ _SERIES: Final = record(
 )
 
 
-class ExportClient:
+class ExportClient(JsonCalls):
     """Requests for one experiment. Methods raise Refused and Unreachable.
 
     Unreachable is also raised if a response breaks off.
@@ -61,19 +60,14 @@ class ExportClient:
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        retry_policy: RetryPolicy,
-        experiment_id: str,
-        attempt: int | None = None,
+        self, transport: Transport, experiment_id: str, attempt: int | None = None
     ) -> None:
+        super().__init__(transport)
         self._query = {} if attempt is None else {"attempt": attempt}
-        self._transport = transport
-        self._retry_policy = retry_policy
         self._unreadable_since: float | None = None
         self._unreadable_attempts = 0
         self._experiment_id = experiment_id
-        self._path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}"
+        self._path = experiment_path(experiment_id)
 
     def get_start_times(self) -> dict[str, float]:
         """Return the start time of each run, in seconds since the epoch; 0 if it is unknown."""
@@ -83,12 +77,8 @@ class ExportClient:
     def list_series(self, kind: DataClassName) -> SeriesListing:
         """Return plugin and point count of all series of one data class."""
         listed: dict[str, dict[str, dict[str, Any]]] = {}
-
-        def read(after: str | None) -> Response:
-            query = urllib.parse.urlencode({"limit": _SERIES_PER_PAGE, "after": after or ""})
-            return self._transport.request("GET", f"{self._path}/{kind}?{query}")
-
-        for page in read_pages(read, _SERIES):
+        query = {"limit": str(_SERIES_PER_PAGE)}
+        for page in self._get_pages(f"{self._path}/{kind}", query, _SERIES):
             for run, tags in page["series"].items():
                 fields = {
                     tag: {"plugin": series["plugin"], "count": series["count"]}
@@ -171,10 +161,8 @@ class ExportClient:
         if self._unreadable_since is None:
             self._unreadable_since = time.monotonic()
         self._unreadable_attempts += 1
-        attempt = self._unreadable_attempts - 1
-        return (
-            self._retry_policy.wait_before_retry(attempt, self._unreadable_since, None) is not None
-        )
+        attempt, policy = self._unreadable_attempts - 1, self._transport.retry_policy
+        return policy.wait_before_retry(attempt, self._unreadable_since, None) is not None
 
     def read_blobs(self, blobs: Iterable[RemoteBlob]) -> Generator[Iterator[bytes], None, None]:
         """Yield the bytes of each blob in order, in chunks; small blobs are requested in advance.

@@ -10,7 +10,6 @@ A long series arrives in several consecutive parts, in step order, so memory is 
 from __future__ import annotations
 
 import json
-import urllib.parse
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,17 +19,12 @@ from google.protobuf.message import DecodeError
 from tbupload.errors import Unreachable
 from tbupload.export.point_decoding import decode_points
 from tbupload.export.remote_series import LostPoint, RemoteSeries, SeriesPart
+from tbupload.http.json_calls import experiment_path
 from tbupload.http.transport import Transport
-from tbupload.limits import (
-    ERROR_DETAIL_CHARS_MAX,
-    LOST_POINTS_MAX,
-    RESPONSE_BYTES_MAX,
-)
+from tbupload.limits import ERROR_DETAIL_CHARS_MAX, LOST_POINTS_MAX, RESPONSE_BYTES_MAX
 from tbwire import frames, read_pb2
 from tbwire.messages import parse
-from tbwire.points import (
-    DataClassName,
-)
+from tbwire.points import DataClassName
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 
@@ -84,7 +78,7 @@ def _frames(
     transport: Transport, experiment_id: str, kind: DataClassName, query: Mapping[str, Any]
 ) -> Iterator[Iterator[read_pb2.Frame]]:
     """Return the frames of a response; a ValueError in the block is raised as Unreachable."""
-    path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}/{kind}/data"
+    path = experiment_path(experiment_id, kind, "data")
     body = json.dumps({"sampling": "all", **query}, ensure_ascii=False).encode()
     headers = {"Content-Type": "application/json", "Accept": frames.MEDIA_TYPE}
     with transport.stream("POST", path, body=body, headers=headers) as chunks:

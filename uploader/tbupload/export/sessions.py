@@ -5,13 +5,12 @@ The server decides what is a session, which metrics it has, and of which type a 
 
 from __future__ import annotations
 
-import json
-import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Union
 
 from tbupload.errors import Refused
+from tbupload.http.json_calls import JsonCalls, experiment_path
 from tbupload.http.response_body import OVERSIZE
 from tbupload.http.response_schema import (
     INTEGER_MAX,
@@ -124,16 +123,15 @@ def read_sessions(transport: Transport, experiment_id: str) -> Iterator[SessionP
     return _SessionReader(transport, experiment_id).read()
 
 
-class _SessionReader:
+class _SessionReader(JsonCalls):
     """Reads pages by index, which moves when sessions before it are written or deleted.
 
     So each page begins with the last session of the page before.
     """
 
     def __init__(self, transport: Transport, experiment_id: str) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._experiment_id = experiment_id
-        self._path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}"
         self._slice = SESSIONS_PER_PAGE
         self._bytes = 0
 
@@ -179,7 +177,7 @@ class _SessionReader:
 
     def _has_experiment(self) -> bool:
         try:
-            self._transport.request("GET", self._path)
+            self._transport.request("GET", experiment_path(self._experiment_id))
         except Refused:
             return False
         return True
@@ -202,12 +200,8 @@ class _SessionReader:
                 self._slice //= 2
 
     def _post(self, path: str, fields: dict[str, Any], schema: Schema) -> Json:
-        response = self._transport.request(
-            "POST",
-            f"{self._path}/hparams/{path}",
-            body=json.dumps(fields).encode(),
-            headers={"Content-Type": "application/json"},
-        )
+        address = f"{experiment_path(self._experiment_id, 'hparams')}/{path}"
+        response = self._json("POST", address, fields)
         self._bytes += len(response.body)
         if self._bytes > LISTING_BYTES_MAX:
             raise Refused(

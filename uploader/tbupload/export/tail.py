@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tbupload.errors import Refused, Unreachable
+from tbupload.http.json_calls import experiment_path
 from tbupload.http.response_schema import (
     INTEGER_MAX,
     Json,
@@ -24,7 +23,6 @@ from tbupload.http.response_schema import (
     string,
     unreadable_answer,
 )
-from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 from tbupload.limits import ERROR_DETAIL_CHARS_MAX, RESPONSE_BYTES_MAX
 from tbwire.points import DataClassName
@@ -49,7 +47,6 @@ _CHANGES: Final = record({"cursor": string, "points": mapping(mapping(_SERIES))}
 
 def follow_points(
     transport: Transport,
-    retry_policy: RetryPolicy,
     experiment_id: str,
     kind: DataClassName,
     query: Mapping[str, Any] | None = None,
@@ -62,8 +59,7 @@ def follow_points(
     the last event that was received completely.
 
     Args:
-        transport: the connection to the server.
-        retry_policy: how long to retry while the server does not respond.
+        transport: the connection to the server; its retry policy is that of the tail.
         experiment_id: the experiment.
         kind: the data class.
         query: fields of `POST …/{kind}/tail`: run, tag, plugin, `since`, `start` and `status`.
@@ -72,7 +68,7 @@ def follow_points(
         Refused: the token is not (or no longer) valid, or the experiment was deleted.
         Unreachable: the server did not respond for longer than the retry timeout.
     """
-    path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}/{kind}/tail"
+    path = experiment_path(experiment_id, kind, "tail")
     fields = dict(query or {})
     broken_since, attempt = time.monotonic(), 0
 
@@ -94,7 +90,7 @@ def follow_points(
         except ValueError as error:
             raise unreadable_answer(str(error)) from error
 
-        if retry_policy.wait_before_retry(attempt, broken_since, None) is None:
+        if transport.retry_policy.wait_before_retry(attempt, broken_since, None) is None:
             raise Unreachable(f"{transport.server}: the stream broke off")
         attempt += 1
 
@@ -118,13 +114,11 @@ def _parse_changes(event: ServerEvent) -> Json:
     raise Refused(explanation, status=_END_STATUSES.get(code, 0), code=code)
 
 
-@dataclass(frozen=True)
-class ServerEvent:
-    """An event; `id` is None if it has none of its own."""
+class ServerEvent(NamedTuple):
+    """An event of the server."""
 
     name: str
     data: bytes
-    id: str | None
 
 
 def read_events(chunks: Iterable[bytes]) -> Iterator[ServerEvent]:
@@ -147,10 +141,7 @@ def read_events(chunks: Iterable[bytes]) -> Iterator[ServerEvent]:
             continue
 
         if "data" in fields:
-            name, event_id = fields.get("event", b"message"), fields.get("id")
-            yield ServerEvent(
-                name.decode(), fields["data"], None if event_id is None else event_id.decode()
-            )
+            yield ServerEvent(fields.get("event", b"message").decode(), fields["data"])
         fields = {}
 
 

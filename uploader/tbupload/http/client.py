@@ -32,7 +32,8 @@ from tbupload.http.api_schemas import (
 )
 from tbupload.http.blob_upload import BlobUpload
 from tbupload.http.connection_pool import is_loopback
-from tbupload.http.experiment_calls import ExperimentCalls, experiment_path
+from tbupload.http.experiment_calls import ExperimentCalls
+from tbupload.http.json_calls import experiment_path
 from tbupload.http.response_schema import Json, check, unreadable_answer
 from tbupload.http.transport import Transport
 from tbupload.http.wire_limits import WireLimits

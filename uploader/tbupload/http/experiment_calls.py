@@ -16,11 +16,10 @@ from tbupload.http.api_schemas import (
     DELETED_RUNS,
     EXPERIMENT,
     EXPERIMENTS,
-    NEW_TOKEN,
     TOKENS,
     UPLOADS,
 )
-from tbupload.http.json_calls import JsonCalls
+from tbupload.http.json_calls import JsonCalls, experiment_path
 from tbupload.http.response_schema import Json
 from tbupload.http.share_links import ShareLinks
 
@@ -245,15 +244,6 @@ class ExperimentCalls(JsonCalls):
         lines: list[Json] = self._transport.request("GET", path).json(CONSOLE)["lines"]
         return lines
 
-    def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
-        """Create a token for one experiment from {scopes, label?, expires_at?}.
-
-        Its secret is in this answer only. A request that may have been processed is not repeated.
-        """
-        return self._json(
-            "POST", experiment_path(experiment_id, "tokens"), fields, may_retry=False
-        ).json(NEW_TOKEN)
-
     def list_tokens(self, experiment_id: str) -> list[Json]:
         """Return the experiment's tokens, without their secrets."""
         pages = self._get_pages(experiment_path(experiment_id, "tokens"), {}, TOKENS)
@@ -262,9 +252,3 @@ class ExperimentCalls(JsonCalls):
     def revoke_token(self, experiment_id: str, token_id: str) -> None:
         """Revoke a token, at once."""
         self._transport.request("DELETE", experiment_path(experiment_id, "tokens", token_id))
-
-
-def experiment_path(*segments: str) -> str:
-    """Return the path of an experiment, or of something in it; the first segment is its id."""
-    quoted = "/".join(urllib.parse.quote(segment, safe="") for segment in segments)
-    return f"/api/v1/experiments/{quoted}"

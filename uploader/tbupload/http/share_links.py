@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tbupload.http.json_calls import JsonCalls
+from tbupload.http.json_calls import JsonCalls, experiment_path
 from tbupload.http.response_schema import (
     Json,
     array,
@@ -37,8 +36,8 @@ class ShareLinks(JsonCalls):
 
     def __init__(self, transport: Transport, experiment_id: str) -> None:
         super().__init__(transport)
-        experiment = urllib.parse.quote(experiment_id, safe="")
-        self._path = f"/api/v1/experiments/{experiment}/links"
+        self._experiment_id = experiment_id
+        self._path = experiment_path(experiment_id, "links")
 
     def create(self, fields: Mapping[str, Any]) -> Json:
         """Create a link from {label?, expires_at?, runs?, tags?, anonymous?, frozen?}.
@@ -61,4 +60,4 @@ class ShareLinks(JsonCalls):
         self._transport.request("DELETE", self._link(link_id))
 
     def _link(self, link_id: str) -> str:
-        return f"{self._path}/{urllib.parse.quote(link_id, safe='')}"
+        return experiment_path(self._experiment_id, "links", link_id)

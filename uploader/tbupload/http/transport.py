@@ -117,11 +117,11 @@ class Transport:
         report: Callable[[str], None],
     ) -> None:
         self.server = server
+        self.retry_policy = retry_policy
         self._headers = {"User-Agent": "tbupload", "Accept": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._pool = make_pool(server, cacert)
-        self._retry_policy = retry_policy
         self._report = report
         self._reported_at = -REPORT_SECONDS
         self._throttled_at = -THROTTLED_REPORT_SECONDS
@@ -198,7 +198,7 @@ class Transport:
 
     def check_not_cancelled(self) -> None:
         """Raise Unreachable if the upload was cancelled: between requests that belong together."""
-        if self._retry_policy.stop_token.is_cancelled:
+        if self.retry_policy.stop_token.is_cancelled:
             raise Unreachable(f"{self.server}: the upload has ended")
 
     def _iter_body(self, response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
@@ -245,7 +245,7 @@ class Transport:
             if outcome.is_throttled:
                 self._slots.halve()
             self._report_outage(outcome)
-            delay = self._retry_policy.wait_before_retry(
+            delay = self.retry_policy.wait_before_retry(
                 attempt,
                 failing_since,
                 outcome.retry_after,
@@ -354,5 +354,5 @@ class Transport:
     def _report_recovery(self) -> None:
         if self._reported_at > 0:
             self._reported_at = -REPORT_SECONDS
-            self._retry_policy.report_success()
+            self.retry_policy.report_success()
             self._report(f"{self.server}: answers again")

@@ -107,12 +107,12 @@ class LivePicture:
 
     def _has_ended(self) -> bool:
         """Follow the tag that is drawn; return False once there is one where there was none."""
-        place, tag, policy = self._place, self._view.tag, RetryPolicy(OUTAGE_SECONDS)
+        place, tag = self._place, self._view.tag
         query: dict[str, Any] = {"start": "now", "status": True}
         query |= {} if tag is None else {"tag": [tag]}
         query |= {} if place.run is None else {"run": [place.run]}
-        transport = place.connect(policy)
-        for changes in follow_points(transport, policy, place.experiment_id, "scalars", query):
+        transport = place.connect(RetryPolicy(OUTAGE_SECONDS))
+        for changes in follow_points(transport, place.experiment_id, "scalars", query):
             if self._is_over or changes.get("status") in ENDED:
                 return True
             self._draw_soon()

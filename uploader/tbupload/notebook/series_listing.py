@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tbupload.http.pagination import read_pages
+from tbupload.http.json_calls import read_pages
 from tbupload.http.response_schema import (
     Json,
     integer,

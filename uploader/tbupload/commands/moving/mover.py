@@ -166,8 +166,8 @@ class Mover:
         """Export what there is to files, and upload these."""
         experiment_id = experiment["experiment_id"]
         state.begin_export(_version(experiment))
-        transport, policy = self._source.transport, self._source.retry_policy
-        client = ExportClient(transport, policy, experiment_id, None)
+        transport = self._source.transport
+        client = ExportClient(transport, experiment_id)
         options = ExportOptions(transport.server, experiment_id, EVENTS, _NOTHING, state.files)
         self._progress.info(f"{experiment_id}: exporting to {state.files}")
         display = ExportProgress(self._progress, experiment_id)
@@ -199,7 +199,7 @@ class Mover:
         progress.info(f"{copy_id}: uploading to {self._target.name or 'the other workspace'}")
         progress.start(streams.url)
         try:
-            stop_token = self._target.retry_policy.stop_token
+            stop_token = self._target.transport.retry_policy.stop_token
             summary = Upload(client, streams, guard, options, progress, stop_token).run()
         finally:
             progress.close()

@@ -26,7 +26,6 @@ class MoveWorkspace:
 
     transport: Transport
     client: Client
-    retry_policy: RetryPolicy
     workspace_id: int
     name: str
 
@@ -97,6 +96,4 @@ def _open(access: Access, options: argparse.Namespace, progress: ConsoleProgress
             f"the token of {access.server} may not move experiments: it takes one of a whole "
             "workspace with the scope admin"
         )
-    return MoveWorkspace(
-        transport, Client(transport), policy, workspace["workspace_id"], workspace["name"]
-    )
+    return MoveWorkspace(transport, Client(transport), workspace["workspace_id"], workspace["name"])
