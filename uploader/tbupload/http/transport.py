@@ -75,6 +75,19 @@ class Response:
 
 
 @dataclass(frozen=True)
+class _Request:
+    """A request with all of its headers: see `Transport.request` and `Transport.stream`."""
+
+    method: str
+    path: str
+    body: bytes | None
+    headers: Mapping[str, str]
+    may_retry: bool
+    reads_body: bool
+    final_codes: Collection[str] = ()
+
+
+@dataclass(frozen=True)
 class _RetryableFailure:
     """Why a request is to be repeated, and the server's Retry-After in seconds.
 
@@ -152,8 +165,9 @@ class Transport:
             Conflict: The server answered 409.
             Refused: It answered any other final error, or more than RESPONSE_BYTES_MAX.
         """
+        sent = {**self._headers, **(headers or {})}
         response, content, was_retried = self._send_with_retries(
-            method, path, body, headers, may_retry=may_retry, reads_body=True
+            _Request(method, path, body, sent, may_retry, reads_body=True)
         )
         # A proxy's page with status 200 must not be taken for a deletion.
         if method == "DELETE" and response.status != NO_CONTENT:
@@ -177,16 +191,11 @@ class Transport:
         block the connection returns to the pool, or is closed if the answer was not read to its
         end. An error with one of the `final_codes` is not retried.
         """
+        sent = {**self._headers, **(headers or {})}
         response, _, _ = self._send_with_retries(
-            method,
-            path,
-            body,
-            headers,
-            may_retry=may_retry,
-            reads_body=False,
-            final_codes=final_codes,
+            _Request(method, path, body, sent, may_retry, reads_body=False, final_codes=final_codes)
         )
-        wanted = (headers or {}).get("Accept")
+        wanted = sent["Accept"]
         content_type = response.headers.get("Content-Type", "")
         if wanted == EVENT_STREAM and not content_type.startswith(wanted):
             close(response)
@@ -210,33 +219,14 @@ class Transport:
             )
             raise Unreachable(explanation, is_mid_response=True) from error
 
-    def _send_with_retries(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-        *,
-        may_retry: bool,
-        reads_body: bool,
-        final_codes: Collection[str] = (),
-    ) -> tuple[urllib3.BaseHTTPResponse, bytes, bool]:
+    def _send_with_retries(self, request: _Request) -> tuple[urllib3.BaseHTTPResponse, bytes, bool]:
         """Return the successful response, its body if `reads_body`, and whether it was retried."""
         failing_since = time.monotonic()
         attempt = 0
         while True:
-            sent = {**self._headers, **(headers or {})}
             # Held for the request alone: while one waits to be repeated, others may be sent.
             with self._slots.acquire():
-                outcome = self._send_once(
-                    method,
-                    path,
-                    body,
-                    sent,
-                    may_retry=may_retry,
-                    reads_body=reads_body,
-                    final_codes=final_codes,
-                )
+                outcome = self._send_once(request)
             if not isinstance(outcome, _RetryableFailure):
                 self._slots.succeed()
                 self._report_recovery()
@@ -256,26 +246,19 @@ class Transport:
             attempt += 1
 
     def _send_once(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        *,
-        may_retry: bool,
-        reads_body: bool,
-        final_codes: Collection[str],
+        self, request: _Request
     ) -> tuple[urllib3.BaseHTTPResponse, bytes] | _RetryableFailure:
         """Return the successful response and its body, or a failure that may pass.
 
         Raises Unreachable, QuotaExceeded, Conflict or Refused for any other failure.
         """
         try:
-            response = self._open(method, path, body, headers)
+            response = self._open(request)
             self._is_known = True
             # Errors are read by `parse_error_body`, which bounds them.
             if response.status < 300:  # noqa: PLR2004  # RFC 9110, section 15.3
-                return response, read_body(response, RESPONSE_BYTES_MAX) if reads_body else b""
+                is_read = request.reads_body
+                return response, read_body(response, RESPONSE_BYTES_MAX) if is_read else b""
         except urllib3.exceptions.SSLError as error:
             raise certificate_error(self.server, error) from error
         except urllib3.exceptions.HTTPError as error:
@@ -283,7 +266,8 @@ class Transport:
             reason = connection_error_text(error, self.server)
             # Without a connection, nothing was sent: RFC 9110, section 9.2.2 permits no other
             # retry.
-            if not may_retry and not isinstance(error, urllib3.exceptions.NewConnectionError):
+            was_sent = not isinstance(error, urllib3.exceptions.NewConnectionError)
+            if was_sent and not request.may_retry:
                 raise Unreachable(
                     f"{self.server}: {reason}; whether it was done is not known"
                 ) from error
@@ -293,8 +277,9 @@ class Transport:
         content = parse_error_body(response)
         # These two are sent before the request is processed.
         was_not_processed = response.status in {TOO_MANY_REQUESTS, SERVICE_UNAVAILABLE}
-        is_retried = response.status in RETRIED_STATUSES and content.get("code") not in final_codes
-        if is_retried and (may_retry or was_not_processed):
+        is_final = content.get("code") in request.final_codes
+        is_retried = response.status in RETRIED_STATUSES and not is_final
+        if is_retried and (request.may_retry or was_not_processed):
             return _RetryableFailure(
                 refusal_text(response.status, content),
                 retry_after_seconds(response.headers.get("Retry-After")),
@@ -302,8 +287,8 @@ class Transport:
             )
         if response.status == BAD_REQUEST and "code" not in content and speaks_tls(self.server):
             raise speaks_tls_error(self.server)
-        has_token = "Authorization" in headers
-        raise refused_error(self.server, response, path, content, has_token=has_token)
+        has_token = "Authorization" in request.headers
+        raise refused_error(self.server, response, request.path, content, has_token=has_token)
 
     def _check_plain(self, error: urllib3.exceptions.HTTPError) -> None:
         """Raise Refused if the first answer broke off because the server expects TLS."""
@@ -313,19 +298,17 @@ class Transport:
         if speaks_tls(self.server):
             raise speaks_tls_error(self.server) from error
 
-    def _open(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> urllib3.BaseHTTPResponse:
+    def _open(self, request: _Request) -> urllib3.BaseHTTPResponse:
         """Send a request and return its response, the body of which is not read yet."""
-        stream = None
-        if body is not None:
+        stream, headers = None, request.headers
+        if request.body is not None:
             # http.client sends bytes with one `sendall`, all of which has to be done within the
             # connect timeout; a file is sent in blocks that have the timeout each.
-            stream = io.BytesIO(body)
-            headers = {**headers, "Content-Length": str(len(body))}
+            stream = io.BytesIO(request.body)
+            headers = {**headers, "Content-Length": str(len(request.body))}
         return self._pool.request(
-            method,
-            self.server + path,
+            request.method,
+            self.server + request.path,
             body=stream,
             headers=headers,
             timeout=TIMEOUT,
