@@ -18,7 +18,7 @@ from tbupload.export.points import read_points, read_table_frames
 from tbupload.export.remote_series import LostPoint, RemoteBlob, SeriesPart
 from tbupload.http.api_schemas import ATTEMPTS, RUNS
 from tbupload.http.json_calls import JsonCalls, experiment_path
-from tbupload.http.response_schema import integer, mapping, record, string
+from tbupload.http.response_schema import by_run_and_tag, integer, record, string
 from tbupload.http.transport import Transport
 from tbwire.points import DataClassName
 
@@ -41,11 +41,9 @@ _SERIES_PER_PAGE: Final = 5_000
 _RUNS_PER_COUNT: Final = 100
 """Restarted runs whose points are counted by one request."""
 
-_TOTALS: Final = mapping(mapping(record({"total": integer()})))
+_TOTALS: Final = by_run_and_tag({"total": integer()})
 
-_SERIES: Final = record(
-    {"series": mapping(mapping(record({"plugin": string, "count": integer()})))}
-)
+_SERIES: Final = record({"series": by_run_and_tag({"plugin": string, "count": integer()})})
 
 
 class ExportClient(JsonCalls):

@@ -13,8 +13,8 @@ from tbupload.http.response_schema import (
     INTEGER_MAX,
     Json,
     array,
+    by_run_and_tag,
     integer,
-    mapping,
     nullable,
     number,
     parse,
@@ -33,7 +33,8 @@ _TRANSIENT_ENDS: Final = frozenset({"too_many_requests", "unavailable", "busy"})
 """Codes of an `end` event after which the stream is requested again."""
 
 _END: Final = record({"code": string, "detail": string})
-_SERIES: Final = record(
+_STATUS: Final = record({"status": nullable(string)})
+_POINTS: Final = by_run_and_tag(
     {
         "plugin": string,
         "steps": array(integer(-INTEGER_MAX - 1)),
@@ -41,8 +42,7 @@ _SERIES: Final = record(
         "values": array(plain),
     }
 )
-_STATUS: Final = record({"status": nullable(string)})
-_CHANGES: Final = record({"cursor": string, "points": mapping(mapping(_SERIES))})
+_CHANGES: Final = record({"cursor": string, "points": _POINTS})
 
 
 def follow_points(

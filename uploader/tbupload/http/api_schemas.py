@@ -10,6 +10,7 @@ from tbupload.http.response_schema import (
     anything,
     array,
     boolean,
+    by_run_and_tag,
     check,
     identifier,
     integer,
@@ -38,57 +39,28 @@ METADATA: Final = record(
     rest=plain,
 )
 EXPERIMENTS: Final = record({"experiments": array(EXPERIMENT)})
-DELETED: Final = record(
-    {
-        "experiments": array(
-            record({"experiment_id": identifier, "name": string, "deleted_at": string}, rest=plain)
-        )
-    }
+_DELETED_EXPERIMENT: Final = record(
+    {"experiment_id": identifier, "name": string, "deleted_at": string}, rest=plain
 )
+DELETED: Final = record({"experiments": array(_DELETED_EXPERIMENT)})
 DELETED_RUNS: Final = record({"runs": array(record({"name_sha256": string, "deleted_at": string}))})
-SERIES_PAGE: Final = record(
-    {"series": mapping(mapping(record({"count": integer()})))}
-)  # by run and tag
-ATTEMPTS: Final = record(
+SERIES_PAGE: Final = record({"series": by_run_and_tag({"count": integer()})})
+_ATTEMPT: Final = record(
+    {"attempt": integer(1), "started_at": number, "superseded_points": integer()}
+)
+ATTEMPTS: Final = record({"runs": array(record({"run": string, "attempts": array(_ATTEMPT)}))})
+_UPLOAD: Final = record(
     {
-        "runs": array(
-            record(
-                {
-                    "run": string,
-                    "attempts": array(
-                        record(
-                            {
-                                "attempt": integer(1),
-                                "started_at": number,
-                                "superseded_points": integer(),
-                            }
-                        )
-                    ),
-                }
-            )
-        )
-    }
+        **dict.fromkeys(("upload_id", "status", "status_of", "detail", "started_at"), string),
+        "ended_at": nullable(string),
+        "origin": mapping(string),
+        "packages": array(string),
+    },
+    rest=plain,
 )
-UPLOADS: Final = record(
-    {
-        "uploads": array(
-            record(
-                {
-                    **dict.fromkeys(
-                        ("upload_id", "status", "status_of", "detail", "started_at"), string
-                    ),
-                    "ended_at": nullable(string),
-                    "origin": mapping(string),
-                    "packages": array(string),
-                },
-                rest=plain,
-            )
-        )
-    }
-)
-CONSOLE: Final = record(
-    {"lines": array(record({"text": string, "time": nullable(string)}, rest=plain))}
-)
+UPLOADS: Final = record({"uploads": array(_UPLOAD)})
+_LINE: Final = record({"text": string, "time": nullable(string)}, rest=plain)
+CONSOLE: Final = record({"lines": array(_LINE)})
 USAGE: Final = record({"limits": mapping(mapping(plain))}, rest=plain)
 LIMITS: Final = record({"limits": mapping(plain)})
 STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks each
@@ -97,26 +69,17 @@ FIRST_STREAMS: Final = record(
 )
 CHANGED: Final = record({"changed": boolean})
 RUNS: Final = record({"runs": array(record({"run": string, "start_time": nullable(number)}))})
-DIGESTS: Final = record(
+_DIGEST: Final = record(
     {
-        "series": array(
-            record(
-                {
-                    **dict.fromkeys(
-                        ("run", "tag", "plugin", "data_class", "sha256", "metadata_sha256"), string
-                    ),
-                    "count": integer(),
-                }
-            )
-        )
+        **dict.fromkeys(
+            ("run", "tag", "plugin", "data_class", "sha256", "metadata_sha256"), string
+        ),
+        "count": integer(),
     }
 )
-SERIES: Final = mapping(
-    mapping(record({"max_step": integer(-(2**63)), "max_wall_time": number}))
-)  # by run and tag
-TENSOR_SERIES: Final = mapping(
-    mapping(record({"summary_metadata": record({"content": string})}))
-)  # by run and tag
+DIGESTS: Final = record({"series": array(_DIGEST)})
+SERIES: Final = by_run_and_tag({"max_step": integer(-(2**63)), "max_wall_time": number})
+TENSOR_SERIES: Final = by_run_and_tag({"summary_metadata": record({"content": string})})
 RECORDS: Final = record({"records": string})
 NEW_TOKEN: Final = record({"token": string}, rest=plain)
 TOKEN: Final = record(

@@ -173,5 +173,10 @@ def record(fields: Mapping[str, Schema], rest: Schema = anything) -> Schema:
     return check_record
 
 
+def by_run_and_tag(fields: Mapping[str, Schema]) -> Schema:
+    """Accept objects of series: such a record by run, and then by tag."""
+    return mapping(mapping(record(fields)))
+
+
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")

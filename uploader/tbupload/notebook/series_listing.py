@@ -13,8 +13,8 @@ import numpy as np
 from tbupload.http.json_calls import read_pages
 from tbupload.http.response_schema import (
     Json,
+    by_run_and_tag,
     integer,
-    mapping,
     number,
     record,
     string,
@@ -29,23 +29,16 @@ _SERIES_PER_PAGE: Final = 5_000
 _METADATA: Final = record(
     dict.fromkeys(("plugin", "display_name", "description", "content"), string)
 )
-_SERIES: Final = record(
+_SERIES: Final = by_run_and_tag(
     {
-        "series": mapping(
-            mapping(
-                record(
-                    {
-                        "data_class": string,
-                        "count": integer(),
-                        "max_step": integer(-(2**63)),
-                        "max_wall_time": number,
-                        "summary_metadata": _METADATA,
-                    }
-                )
-            )
-        )
+        "data_class": string,
+        "count": integer(),
+        "max_step": integer(-(2**63)),
+        "max_wall_time": number,
+        "summary_metadata": _METADATA,
     }
 )
+_PAGE: Final = record({"series": _SERIES})
 
 
 def series_columns(transport: Transport, path: str, selection: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +83,7 @@ def _iter_series(
             headers = {"Content-Type": "application/json"}
             return transport.request("POST", f"{path}/{kind}", body=body, headers=headers)
 
-        for page in read_pages(read, _SERIES):
+        for page in read_pages(read, _PAGE):
             for run, tags in page["series"].items():
                 for tag, series in tags.items():
                     yield run, tag, series
