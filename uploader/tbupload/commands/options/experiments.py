@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from tbupload.commands.options.shared import add_experiment, add_visibility, parse_name
+from tbupload.commands.options.shared import (
+    add_experiment,
+    add_visibility,
+    number_parser,
+    parse_name,
+)
 
 LISTED_DEFAULT: Final = 100
 """Experiments that `tbupload list` prints by default."""
-
-LIMIT_DIGITS_MAX: Final = 9
 
 SORT_KEYS: Final = ("created", "updated", "name", "size", "status")
 """The orders that the server has."""
@@ -66,7 +69,7 @@ def add_list_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--limit",
         metavar="N",
-        type=_parse_limit,
+        type=number_parser("a number of experiments"),
         help=f"list at most this many, 0 for all (default: {LISTED_DEFAULT}; all with --json)",
     )
 
@@ -83,9 +86,3 @@ def add_open_options(command: argparse.ArgumentParser) -> None:
         metavar="ID|NAME",
         help="the experiment's ID, the first characters of it, its URL, or its name",
     )
-
-
-def _parse_limit(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= LIMIT_DIGITS_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of experiments")
-    return int(text)

@@ -10,7 +10,7 @@ from tbupload.commands.options.shared import (
     READ_RETRY_TIMEOUT_SECONDS,
     add_retry_timeout,
     add_series_filter,
-    parse_attempt,
+    number_parser,
 )
 
 DEFAULT_FORMAT: Final = "parquet"
@@ -63,7 +63,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--attempt",
         metavar="K",
-        type=parse_attempt,
+        type=number_parser("the number of an attempt, 1 or greater", 1),
         help="export restarted runs as they were just before their attempt K+1 began; "
         "`tbupload show` lists the attempts",
     )

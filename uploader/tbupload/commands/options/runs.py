@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from tbupload.commands.options.shared import number_parser
+
 RUNS_DEFAULT: Final = 100
 """Runs that `tbupload runs` prints by default."""
-
-_LIMIT_DIGITS_MAX: Final = 9
 
 EPILOG: Final = """\
 examples:
@@ -56,7 +56,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--limit",
         metavar="N",
-        type=_parse_limit,
+        type=number_parser("a number of runs"),
         help=f"print at most this many runs, 0 for all (default: {RUNS_DEFAULT}; all with --json "
         "and --csv)",
     )
@@ -88,7 +88,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--workspace",
         metavar="ID",
-        type=_parse_workspace,
+        type=number_parser("the number of a workspace"),
         help="the workspace (default: the token's)",
     )
 
@@ -116,15 +116,3 @@ def _parse_sort(text: str) -> str:
     if not text.removeprefix("-"):
         raise argparse.ArgumentTypeError("name a column")
     return text
-
-
-def _parse_workspace(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= _LIMIT_DIGITS_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a workspace")
-    return int(text)
-
-
-def _parse_limit(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= _LIMIT_DIGITS_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs")
-    return int(text)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from tbupload.experiment_names import explain_name
 from tbupload.remote_files import make_path
 
-ATTEMPT_MAX: Final = 1_000_000_000
-"""Greatest number of an attempt that is asked for."""
+NUMBER_DIGITS_MAX: Final = 9
+"""Digits of a number on the command line, unless it has a limit of its own."""
 
 READ_RETRY_TIMEOUT_SECONDS: Final = 60.0
 """Default of `--retry-timeout` for the commands that read a complete experiment."""
@@ -153,11 +154,16 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def parse_attempt(text: str) -> int:
-    """Return the number of an attempt. Raise ArgumentTypeError unless it is an integer above 0."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= ATTEMPT_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an attempt, 1 or greater")
-    return int(text)
+def number_parser(meaning: str, minimum: int = 0) -> Callable[[str], int]:
+    """Return a parser of integers, which raises ArgumentTypeError for a text that "is not" one."""
+
+    def parse(text: str) -> int:
+        is_number = text.isascii() and text.isdecimal() and len(text) <= NUMBER_DIGITS_MAX
+        if not is_number or int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {meaning}")
+        return int(text)
+
+    return parse
 
 
 def _parse_names(text: str) -> frozenset[str]:

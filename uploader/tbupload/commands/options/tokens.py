@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from tbupload.commands.options.shared import number_parser
+
 EPILOG: Final = """\
 examples:
   tbupload token create --scopes append --label "ci" --expires 90d
@@ -33,7 +35,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--workspace",
         metavar="ID",
-        type=_parse_workspace,
+        type=number_parser("the number of a workspace"),
         help="the workspace whose own tokens are meant, instead of yours",
     )
     group = command.add_argument_group("a token to create")
@@ -58,9 +60,3 @@ def _parse_scopes(text: str) -> list[str]:
     if unknown or not scopes:
         raise argparse.ArgumentTypeError(f"{text!r}: give one or more of append, read, admin")
     return scopes
-
-
-def _parse_workspace(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a workspace")
-    return int(text)
