@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tbupload.console.columns import Column, ColumnLayout
 from tbupload.console.output import print_line
-from tbupload.console.texts import count_text, counted, size_text
+from tbupload.console.texts import count_text, counted, size_text, wall_time_text
 
 RESTARTED_RUNS_SHOWN: Final = 20
 """Runs whose attempts are listed, at most; `--json` has all."""
@@ -140,23 +140,15 @@ def attempt_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             points = f"{counted(attempt['superseded_points'], 'point')} superseded"
             yield (
                 f"attempt {attempt['attempt']} of {run['run']!r}: "
-                f"began {_moment_text(attempt['started_at'])}, {points}"
+                f"began {wall_time_text(attempt['started_at'], SECONDS_FORM)}, {points}"
             )
         yield (
             f"attempt {newest['attempt']} of {run['run']!r}: "
-            f"began {_moment_text(newest['started_at'])}, shown"
+            f"began {wall_time_text(newest['started_at'], SECONDS_FORM)}, shown"
         )
     if len(runs) > RESTARTED_RUNS_SHOWN:
         more = counted(len(runs) - RESTARTED_RUNS_SHOWN, "more run")
         yield f"and {more} with several attempts (--json)"
-
-
-def _moment_text(seconds: float) -> str:
-    """Return a wall time as local time, or as it is if it is none."""
-    try:
-        return datetime.fromtimestamp(seconds).astimezone().strftime(SECONDS_FORM)
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds:g}"
 
 
 def _flatten_details(experiment: Mapping[str, Any]) -> dict[str, Any]:

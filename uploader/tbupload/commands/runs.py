@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import io
 import itertools
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Final
 
 from tbupload.commands.connect import make_transport
@@ -18,6 +16,7 @@ from tbupload.commands.options.runs import RUNS_DEFAULT
 from tbupload.commands.run_changes import change_runs, is_change
 from tbupload.console.columns import Column, ColumnLayout, display_width, terminal_columns
 from tbupload.console.output import print_json, print_line, print_message
+from tbupload.console.texts import wall_time_text
 from tbupload.http.response_schema import Json
 from tbupload.http.run_table import RunTableCalls, find_workspace_id
 from tbwire.document_tables import latex_lines, markdown_lines
@@ -172,8 +171,7 @@ def _short(row: Json, name: str) -> str:
     """Return a value for people: times to the minute in local time, numbers with six digits."""
     value = row.get(name)
     if isinstance(value, float) and name == "started":
-        with contextlib.suppress(ValueError, OverflowError, OSError):  # of no year from 1 to 9999
-            return datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M")
+        return wall_time_text(value, "%Y-%m-%d %H:%M")
     if isinstance(value, float):
         return f"{value:.6g}"
     return _text(value).replace("\n", ", ")

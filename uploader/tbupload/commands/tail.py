@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from tbupload.commands.connect import (
@@ -17,7 +16,7 @@ from tbupload.commands.connect import (
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.stored_series import explain_filters_of
 from tbupload.console.output import print_json, print_line
-from tbupload.console.texts import counted
+from tbupload.console.texts import counted, wall_time_text
 from tbupload.events.filters import SeriesFilter
 from tbupload.export.client import ExportClient
 from tbupload.export.tail import follow_points
@@ -65,20 +64,8 @@ def _points(changes: Json, series_filter: SeriesFilter) -> Iterator[dict[str, An
 
 def _print_point(point: dict[str, Any]) -> None:
     """Print a point on one line."""
-    time, value = _time_text(point["wall_time"]), _value_text(point["value"])
+    time, value = wall_time_text(point["wall_time"]), _value_text(point["value"])
     print_line(f"{time}  {point['run']}  {point['tag']}  step {point['step']:,}  {value}")
-
-
-def _time_text(wall_time: float) -> str:
-    """Return local date and time, or seconds since the epoch if datetime cannot represent it."""
-    try:
-        return (
-            datetime.fromtimestamp(wall_time, timezone.utc)
-            .astimezone()
-            .strftime("%Y-%m-%d %H:%M:%S")
-        )
-    except (ValueError, OverflowError, OSError):
-        return f"{wall_time:.6g}"
 
 
 def _value_text(value: Any) -> str:

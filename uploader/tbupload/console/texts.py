@@ -1,8 +1,9 @@
-"""Counts, sizes and lists as text."""
+"""Counts, sizes, times and lists as text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 PROBLEMS_SHOWN: Final = 50
@@ -46,6 +47,14 @@ def count_text(count: float) -> str:
         if count >= shown_from:
             return f"{count / size:,.{1 if letter == 'k' else 2}f}{letter}"
     return f"{count:,.0f}"
+
+
+def wall_time_text(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Return a wall time (seconds since the epoch) as local time, or as it is if it is none."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime(form)
+    except (ValueError, OverflowError, OSError):  # of no year from 1 to 9999
+        return f"{seconds:g}"
 
 
 def runs_text(runs: Sequence[str]) -> str:

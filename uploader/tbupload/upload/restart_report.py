@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any, Final
 
-from tbupload.console.texts import counted
+from tbupload.console.texts import counted, wall_time_text
 from tbupload.errors import ServerError
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
@@ -99,14 +98,7 @@ def _restart_text(run: Mapping[str, Any]) -> str:
     earlier, newest = run["attempts"][-2:]
     number = earlier["attempt"]
     return (
-        f"run {run['run']!r} was restarted at {_time_text(newest['started_at'])}, in a new file: "
-        f"this is attempt {newest['attempt']}. It replaces the points of attempt {number} at the "
-        f"steps that both have; `tbupload export --attempt {number}` still has them"
+        f"run {run['run']!r} was restarted at {wall_time_text(newest['started_at'])}, in a new "
+        f"file: this is attempt {newest['attempt']}. It replaces the points of attempt {number} at "
+        f"the steps that both have; `tbupload export --attempt {number}` still has them"
     )
-
-
-def _time_text(seconds: float) -> str:
-    try:
-        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds:g}"
