@@ -482,5 +482,5 @@ def test_file_evicted_from_cache_resumes_at_its_cursor(path):
 
 def test_limits_come_from_server():
     limits = dataclasses.replace(DEFAULT_LIMITS, tensor_rank_max=3, blob_sequence_length_max=7)
-    read_limits = reading_of(limits).read_limits(100)
+    read_limits = limits.read_limits(100)
     assert (read_limits.tensor_rank_max, read_limits.blob_sequence_length_max) == (3, 7)

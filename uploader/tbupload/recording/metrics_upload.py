@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,10 +26,8 @@ from tbupload.http.client import Client, ExperimentStreams
 from tbupload.recording.metrics_options import SECONDS_MAX, SECONDS_MIN, TAG_PREFIX, run_name
 from tbupload.recording.nvidia_smi import NvidiaSmi
 from tbupload.remote_files import is_local_directory
-from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.session import Upload, UploadOptions
-from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import tensorboard_pb2 as pb
 
 LAST_MEASUREMENT_SECONDS_MAX: Final = 6.0
@@ -90,12 +89,8 @@ class MetricsUpload:
     def _run(self, streams: ExperimentStreams) -> None:
         progress = ConsoleProgress(-1)
         series_filter = SeriesFilter()
-        read_options = ReadOptions(
-            series_filter, streams.limits, is_final=False, warn=progress.warn
-        )
-        cursors = StreamCursors(series_filter.digest(), [])  # a new run: nothing of it is sent
-        guard = RetrainingGuard(self._client, streams.experiment_id, cursors, read_options)
-        guard.is_active = False
+        new = replace(streams, cursors=())  # a new run: nothing of it is sent
+        guard = RetrainingGuard(self._client, new, series_filter, is_active=False)
         options = UploadOptions(
             self._directory, series_filter, is_one_shot=False, poll_seconds=self._seconds
         )

@@ -19,7 +19,6 @@ from tbupload.limits import CHUNK_BYTES
 from tbupload.logdir.scan import scan_logdir
 from tbupload.upload.plugins.projector_stream import PLUGIN as PROJECTOR
 from tbupload.upload.plugins.projector_stream import ProjectorStream
-from tbupload.upload.read_options import ReadOptions
 
 NAMES_MAX: Final = 10_000
 """Series whose names are compared with a filter, at most."""
@@ -214,9 +213,7 @@ def _read_series(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield run, tag and plugin of each series as it is read; what cannot be read is left out."""
     scan = scan_logdir(logdir, series_filter, limits.name_chars_max)
-    read_limits = ReadOptions(
-        series_filter, limits, is_final=True, warn=lambda _: None
-    ).read_limits(CHUNK_BYTES)
+    read_limits = limits.read_limits(CHUNK_BYTES)
     for file in scan.files:
         reader = EventFileReader(
             file.path, start=0, series_filter=series_filter, limits=read_limits

@@ -173,7 +173,7 @@ class Prefetch:
 
     def _open(self, start: int, chunk_bytes: int | None = None) -> EventFileReader:
         self._split_until = None
-        limits = self._options.read_limits(chunk_bytes or self._chunk_bytes)
+        limits = self._options.limits.read_limits(chunk_bytes or self._chunk_bytes)
         return EventFileReader(
             self._stream.path, start=start, series_filter=self._options.series_filter, limits=limits
         )

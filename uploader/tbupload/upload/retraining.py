@@ -14,12 +14,12 @@ from typing import Final
 
 from tbupload.errors import ReadError, Refused, RunRetrained
 from tbupload.events.event_file import EventFileReader
+from tbupload.events.filters import SeriesFilter
 from tbupload.events.points import Chunk, SeriesPoints
-from tbupload.http.client import Client
+from tbupload.http.client import Client, ExperimentStreams
 from tbupload.logdir.entries import FileEntry
 from tbupload.logdir.scan import FoundFile, scan_logdir
 from tbupload.remote_files import make_path
-from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire.points import DATA_CLASSES, DataClassName
 
@@ -49,25 +49,30 @@ class RetrainingGuard:
     """Compares the first points of new files with those stored of their run, before they are sent.
 
     A run with an uploaded file that is still there is not suspected: a resumed training writes new
-    files beside the old ones. Set `is_active` to False to stop comparing.
-    `cursors` are those of the experiment.
+    files beside the old ones. Nothing is compared unless `is_active`. `cursors` are those of the
+    experiment: the files that were uploaded.
 
     Args:
         client: The server.
-        experiment_id: The experiment.
-        cursors: The files that were uploaded.
-        options: How files are read.
+        streams: The experiment; its cursors are read here.
+        series_filter: Selects what is read.
+        is_active: Whether to compare.
     """
 
     def __init__(
-        self, client: Client, experiment_id: str, cursors: StreamCursors, options: ReadOptions
+        self,
+        client: Client,
+        streams: ExperimentStreams,
+        series_filter: SeriesFilter,
+        *,
+        is_active: bool = True,
     ) -> None:
-        self.is_active = True
-        self.cursors = cursors
+        self.is_active = is_active
+        self.cursors = StreamCursors(series_filter.digest(), streams.cursors)
         self._client = client
-        self._experiment_id = experiment_id
-        self._filter = options.series_filter
-        self._limits = options.read_limits(FIRST_BYTES)
+        self._experiment_id = streams.experiment_id
+        self._filter = series_filter
+        self._limits = streams.limits.read_limits(FIRST_BYTES)
         self._emptied_runs: set[str] = set()
         self._compared: dict[FileEntry, set[str]] = {}  # tags, of files whose verdict is UNKNOWN
 

@@ -30,10 +30,8 @@ from tbupload.export.export_options import EVENTS, ExportOptions
 from tbupload.export.exporter import Exporter
 from tbupload.export.progress import ExportProgress
 from tbupload.http.response_schema import Json
-from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.session import Upload, UploadOptions
-from tbupload.upload.stream_cursors import StreamCursors
 
 _POLL_SECONDS: Final = 1.0
 _NOT_FOUND: Final = 404
@@ -189,10 +187,8 @@ class Mover:
     def _upload(self, copy_id: str, files: Path, run_names: dict[str, str]) -> None:
         client, progress = self._target.client, self._progress
         streams = client.get_streams(copy_id)
-        cursors = StreamCursors(_NOTHING.digest(), streams.cursors)
-        read_options = ReadOptions(_NOTHING, streams.limits, is_final=True, warn=progress.warn)
-        guard = RetrainingGuard(client, copy_id, cursors, read_options)
-        guard.is_active = False  # files that were exported again belong to the same copy
+        # Files that were exported again belong to the same copy.
+        guard = RetrainingGuard(client, streams, _NOTHING, is_active=False)
         options = UploadOptions(
             files, _NOTHING, True, _POLL_SECONDS, readers=None, run_names=run_names
         )

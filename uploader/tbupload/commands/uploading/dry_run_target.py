@@ -20,10 +20,8 @@ from tbupload.errors import Refused, ServerError, UsageError
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
 from tbupload.http.retry import RetryPolicy
-from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeStore, uploads_path
 from tbupload.upload.retraining import RetrainingGuard
-from tbupload.upload.stream_cursors import StreamCursors
 
 RETRY_SECONDS: Final = 5.0
 """How long a server is tried that does not answer."""
@@ -94,10 +92,7 @@ def _plan(
     series_filter: SeriesFilter,
 ) -> PlannedTarget:
     streams = client.get_streams(experiment_id)
-    cursors = StreamCursors(series_filter.digest(), streams.cursors)
-    read_options = ReadOptions(series_filter, streams.limits, is_final=True, warn=lambda _: None)
-    guard = RetrainingGuard(client, experiment_id, cursors, read_options)
-    run = guard.find_retrained(logdir)
+    run = RetrainingGuard(client, streams, series_filter).find_retrained(logdir)
     if run is None:
         sentence = f"would add what is new of that to experiment {experiment_id}: {streams.url}"
         return PlannedTarget(experiment_id, sentence=sentence)

@@ -18,11 +18,9 @@ from tbupload.errors import Refused, UsageError
 from tbupload.experiment_names import name_of_logdir
 from tbupload.http.client import Client, ExperimentStreams
 from tbupload.logdir.scan import scan_logdir
-from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
 from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.session import UploadOptions
-from tbupload.upload.stream_cursors import StreamCursors
 
 NOT_FOUND: Final = 404
 
@@ -125,8 +123,9 @@ class TargetResolver:
                 f"{facts}. Its points are added to those of the earlier training, which they "
                 f"replace at the same steps{advice}"
             )
-            guard = self._guard(self._client.get_streams(experiment_id))
-            guard.is_active = False
+            streams = self._client.get_streams(experiment_id)
+            series_filter = self._upload_options.series_filter
+            guard = RetrainingGuard(self._client, streams, series_filter, is_active=False)
             return replace(target, guard=guard)
 
         self._progress.warn(
@@ -248,22 +247,8 @@ class TargetResolver:
             advice = f"run the same command again (on another machine, {advice})"
         elif self._options.experiment_name is not None:
             advice = "run the same command again, on any machine"
-        guard = self._guard(streams)
+        guard = RetrainingGuard(self._client, streams, self._upload_options.series_filter)
         return Target(streams, guard, self._resume_store, record, is_resumed, advice)
-
-    def _guard(self, streams: ExperimentStreams) -> RetrainingGuard:
-        options = self._upload_options
-        return RetrainingGuard(
-            self._client,
-            streams.experiment_id,
-            StreamCursors(options.series_filter.digest(), streams.cursors),
-            ReadOptions(
-                options.series_filter,
-                streams.limits,
-                is_final=options.is_one_shot,
-                warn=self._progress.warn,
-            ),
-        )
 
 
 def new_name(options: argparse.Namespace) -> str:

@@ -103,7 +103,7 @@ class ReadLoop:
             file.segments_ahead -= 1
 
     def _open(self, files: list[FileToRead]) -> None:
-        limits = self._options.read_limits(CHUNK_BYTES)
+        limits = self._options.limits.read_limits(CHUNK_BYTES)
         opened = [
             _OpenFile(
                 file,
