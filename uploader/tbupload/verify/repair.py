@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Final
 
 from tbupload.console.progress import ConsoleProgress
@@ -13,12 +12,10 @@ from tbupload.errors import Conflict
 from tbupload.events.points import Blob
 from tbupload.http.client import Client
 from tbupload.logdir.scan import scan_logdir
-from tbupload.upload.file_upload import FileUpload
 from tbupload.upload.plugins.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
-from tbupload.upload.round_robin import round_robin
+from tbupload.upload.round_robin import read_runs
 from tbupload.upload.segments import EncodedSegment
-from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.verify.verification import VerifyOptions
 
 _CONCURRENT_UPLOADS: Final = 4
@@ -94,13 +91,9 @@ class Repair:
         series_filter = self._options.series_filter
         scan = scan_logdir(self._options.logdir, series_filter, limits.name_chars_max)
         read_options = ReadOptions(series_filter, limits, is_final=True, warn=self._progress.warn)
-        cursors = StreamCursors(series_filter.digest(), [])
-
-        uploads = (
-            FileUpload(file, read_options, cursors) for file in scan.files if file.run in self._runs
-        )
-        for _, run_uploads in groupby(uploads, lambda upload: upload.run):
-            yield from (segment for _, segment in round_robin(run_uploads) if segment is not None)
+        files = (file for file in scan.files if file.run in self._runs)
+        for _, segments in read_runs(files, read_options):
+            yield from (segment for _, segment in segments if segment is not None)
 
         for folder in scan.projector_folders:
             stream = ProjectorStream(folder, self._options.logdir, series_filter, limits)

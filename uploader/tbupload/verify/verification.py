@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -18,13 +17,11 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
 from tbupload.recording.metrics_options import TAG_PREFIX, is_metrics_run
-from tbupload.upload.file_upload import FileUpload, read_together
 from tbupload.upload.plugins.projector_stream import PLUGIN as PROJECTOR
 from tbupload.upload.plugins.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
-from tbupload.upload.round_robin import round_robin
+from tbupload.upload.round_robin import Segments, read_runs
 from tbupload.upload.skipped_files import add_skipped
-from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.verify.findings import Finding, Status, VerifyResult
 from tbupload.verify.local_series import LocalRuns
 from tbupload.verify.lost_objects import LostObjects
@@ -140,12 +137,6 @@ class Verification:
         self, scan: LogdirScan, read_options: ReadOptions, local: LocalRuns
     ) -> Iterator[str]:
         """Read run by run, in the order of an upload, and yield each run's name after it."""
-        cursors = StreamCursors(self._options.series_filter.digest(), [])
-        uploads = read_together(
-            (FileUpload(file, read_options, cursors) for file in scan.files),
-            is_final=read_options.is_final,
-        )
-
         embeddings: defaultdict[str, list[ProjectorStream]] = defaultdict(list)
         for folder in scan.projector_folders:
             stream = ProjectorStream(
@@ -153,17 +144,17 @@ class Verification:
             )
             embeddings[stream.folder.run].append(stream)
 
-        for run, run_uploads in groupby(uploads, lambda upload: upload.run):
-            self._read_files(run_uploads, local)
+        for run, segments in read_runs(scan.files, read_options):
+            self._read_files(segments, local)
             self._read_embeddings(embeddings.pop(run, []), local)
             yield run
         for run, streams in embeddings.items():
             self._read_embeddings(streams, local)
             yield run
 
-    def _read_files(self, uploads: Iterable[FileUpload], local: LocalRuns) -> None:
+    def _read_files(self, segments: Segments, local: LocalRuns) -> None:
         """Read the files of one run."""
-        for upload, segment in round_robin(uploads):
+        for upload, segment in segments:
             if segment is not None:
                 skipped = segment.skipped + local.add(upload.run, segment.body)
                 self.result.skipped.update(skipped)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -14,15 +13,14 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.events.projector_files import CONFIG_NAME
 from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
-from tbupload.upload.file_upload import FileUpload, read_together
+from tbupload.upload.file_upload import FileUpload
 from tbupload.upload.plugins.hparams_file import HparamsFile
 from tbupload.upload.plugins.projector_stream import ProjectorStream
 from tbupload.upload.plugins.tag_owners import TagOwners
 from tbupload.upload.read_options import ReadOptions
-from tbupload.upload.round_robin import round_robin
+from tbupload.upload.round_robin import read_runs
 from tbupload.upload.segments import EncodedSegment
 from tbupload.upload.skipped_files import add_skipped
-from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.upload.summary import Summary, repeated_counts
 from tbwire.hparams import SESSION_START_TAG
 
@@ -82,13 +80,8 @@ class DryRun:
         options = ReadOptions(
             self._series_filter, DEFAULT_LIMITS, is_final=True, warn=self._progress.warn
         )
-        cursors = StreamCursors(self._series_filter.digest(), [])
-        uploads = (FileUpload(file, options, cursors) for file in self._scan.files)
-
-        for run, run_uploads in groupby(
-            read_together(uploads, is_final=options.is_final), lambda upload: upload.run
-        ):
-            for upload, segment in round_robin(run_uploads):
+        for run, segments in read_runs(self._scan.files, options):
+            for upload, segment in segments:
                 self._count_next(run, upload, segment)
 
         for folder in self._scan.projector_folders:
