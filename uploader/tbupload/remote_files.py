@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path, PosixPath
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol, Union
+from typing import Any, BinaryIO, Final, NamedTuple, Union
 
 from tbupload.errors import UsageError
 
@@ -51,6 +51,8 @@ class RemoteStatus(NamedTuple):
 
 
 Status = Union[os.stat_result, RemoteStatus]
+Entry = Union["os.DirEntry[str]", "RemoteEntry"]
+"""A file or a directory, as a listing has it."""
 
 
 class RemoteEntry(NamedTuple):
@@ -379,29 +381,8 @@ def _one_line(error: Exception) -> str:
     return text[:_ERROR_CHARS_MAX]
 
 
-class LogdirFiles(Protocol):
-    """How a log directory is listed, of this machine or remote."""
-
-    period_seconds: float
-
-    def refresh(self) -> None:
-        """Forget what is older than this call."""
-
-    def list_dir(self, path: str) -> list[Any]:
-        """Return what is directly in a directory, as `os.scandir` has it."""
-
-    def stat_dir(self, path: str) -> Status:
-        """Return the status of a directory."""
-
-    def stat(self, path: str) -> Status:
-        """Return the status of a file."""
-
-    def stat_fresh(self, path: str) -> Status:
-        """Return the status of a file that is being written."""
-
-
 class LocalFiles:
-    """How the directories and files of this machine are listed."""
+    """How the directories and files of this machine are listed, as a `RemoteLogdir` is."""
 
     period_seconds = 0.0
     stat_dir: Callable[[str], os.stat_result] = staticmethod(os.stat)
@@ -424,6 +405,6 @@ class LocalFiles:
             os.close(descriptor)
 
 
-def files_of(root: str) -> LogdirFiles:
+def files_of(root: str) -> LocalFiles | RemoteLogdir:
     """Return how the log directory with this path or URL is listed."""
     return open_logdir(root) if is_remote(root) else LocalFiles()

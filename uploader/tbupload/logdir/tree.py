@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.projector_files import CONFIG_NAME
 from tbupload.logdir.entries import MTIME_UNKNOWN, FileEntry, Folder, FolderChanges, RootFolder
-from tbupload.remote_files import Status, files_of, is_remote
+from tbupload.remote_files import Entry, Status, files_of, is_remote
 
 MTIME_TRUSTED_SECONDS: Final = 3.0
 """Age from which a directory's modification time is trusted.
@@ -89,7 +89,8 @@ class LogdirTree:
                 return FolderChanges()
             # Sorted: which of two runs is sent first, and so the order of a list, does not depend
             # on the disk.
-            entries = sorted(self.files.list_dir(path), key=lambda entry: entry.name)
+            listed: Sequence[Entry] = self.files.list_dir(path)
+            entries = sorted(listed, key=lambda entry: entry.name)
         except OSError as error:
             return self._note_list_error(folder, error)
 
@@ -99,7 +100,7 @@ class LogdirTree:
         # A link to a parent has the same entries again, without end.
         return self._update_children(folder, [] if folder.is_link_cycle() else entries)
 
-    def _update_children(self, folder: Folder, entries: list[os.DirEntry[str]]) -> FolderChanges:
+    def _update_children(self, folder: Folder, entries: Sequence[Entry]) -> FolderChanges:
         unusable: dict[str, str] = {}
         old_folders = {each.name: each for each in folder.folders if not each.is_gone}
         old_files = {each.name: each for each in folder.files}
@@ -128,7 +129,7 @@ class LogdirTree:
         return changes
 
     def _classify_entries(
-        self, folder: Folder, entries: Iterable[os.DirEntry[str]], unusable: dict[str, str]
+        self, folder: Folder, entries: Sequence[Entry], unusable: dict[str, str]
     ) -> tuple[list[str], list[str]]:
         """Return the names of the directories and of the event files among the entries.
 
@@ -166,7 +167,7 @@ class LogdirTree:
                 files.append(entry.name)
         return folders, files
 
-    def _problem(self, run: str, entry: os.DirEntry[str]) -> str | None:
+    def _problem(self, run: str, entry: Entry) -> str | None:
         """Return why the file cannot be sent, or None: a pipe never ends, a link may be broken."""
         if not _is_utf8(run) or not _is_utf8(entry.name):
             return "its name is not valid UTF-8"
