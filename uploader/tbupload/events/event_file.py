@@ -55,7 +55,8 @@ class EventFileReader:
     """Reads an event file in chunks of complete records, from byte `start`.
 
     The end of the file is not the end of the run: a later call may find more. No file descriptor
-    stays open between calls. `start` must be 0 or the end of a chunk of this file.
+    stays open between calls. `start` must be 0 or the end of a chunk of this file. `offset` is the
+    number of bytes read so far: the next chunk starts there.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class EventFileReader:
         self._end: int | None = None  # nothing is read from here on; only set to replay a prefix
         self._series_filter = series_filter
         self._prefetched: Chunk | None = None
-        self._offset = self._start
+        self.offset = self._start
         # Of the bytes before the offset; None until they were read once.
         self._preceding_crc: int | None = 0 if self._start == 0 else None
         self._first_record: FirstRecord | None = None
@@ -75,11 +76,6 @@ class EventFileReader:
         self._registry = TagRegistry(
             self._series_filter, self.limits, self._replay_prefix if self._start else None
         )
-
-    @property
-    def offset(self) -> int:
-        """Return the number of bytes read so far: the next chunk starts there."""
-        return self._offset
 
     @property
     def start_time(self) -> float | None:
@@ -128,7 +124,7 @@ class EventFileReader:
         # Decoded together with other files: its bytes were read then.
         if self._prefetched is not None:
             chunk, self._prefetched = self._prefetched, None
-            self._offset, self._preceding_crc = chunk.end, chunk.end_checksum
+            self.offset, self._preceding_crc = chunk.end, chunk.end_checksum
             return chunk
 
         with self.path.open("rb") as file:
@@ -137,7 +133,7 @@ class EventFileReader:
             frames = framing.find_records(window.content, window.base)
             if not len(frames.starts) and frames.next_bytes:
                 # Its header is intact, and the rest has not been written yet.
-                if self._offset + frames.next_bytes > window.size:
+                if self.offset + frames.next_bytes > window.size:
                     return None
                 if frames.next_bytes - FRAME_BYTES > self.limits.record_bytes_max:
                     return self._skip_record(file, frames.next_bytes)
@@ -162,7 +158,7 @@ class EventFileReader:
         Raises:
             OSError: The file cannot be opened or read.
         """
-        if self._start or self._offset or self._prefetched is not None:
+        if self._start or self.offset or self._prefetched is not None:
             return 0
         with open_unbuffered(self.path) as file:
             status = file_status(file)
@@ -193,13 +189,11 @@ class EventFileReader:
     def _decode(self, window: _ReadWindow, frames: RecordFrames, *, final: bool) -> Chunk | None:
         if frames.is_corrupt and not len(frames.starts):
             raise (
-                CorruptRecord(self.path, self._offset)
-                if self._offset
-                else NotAnEventFile(self.path)
+                CorruptRecord(self.path, self.offset) if self.offset else NotAnEventFile(self.path)
             )
         # A payload at the end of a file that grows may be there in part: its checksum fails until
         # then.
-        if not final and self._offset + frames.end - window.base == window.size:
+        if not final and self.offset + frames.end - window.base == window.size:
             frames = framing.drop_corrupt_end(window.content, frames)
         if not len(frames.starts):
             return None
@@ -220,15 +214,15 @@ class EventFileReader:
 
     def _skip_record(self, file: BinaryIO, size: int) -> Chunk:
         """Skip the record at the offset, of `size` bytes in the file, and count it."""
-        chunk = self._advance(size, _read_preceding(file, self._offset + size))
+        chunk = self._advance(size, _read_preceding(file, self.offset + size))
         chunk.skipped[over_limit_error("record", self.limits.record_bytes_max, "bytes").reason] = 1
         return chunk
 
     def _read_long(self, file: BinaryIO, size: int, *, final: bool) -> Chunk | None:
         """Read the record at the offset, of `size` bytes in the file, without loading it."""
-        start, length = self._offset + HEADER_BYTES, size - FRAME_BYTES
+        start, length = self.offset + HEADER_BYTES, size - FRAME_BYTES
         is_intact = long_record.matches_checksum(file, start, length)
-        if not is_intact and not final and self._offset + size == file_status(file).st_size:
+        if not is_intact and not final and self.offset + size == file_status(file).st_size:
             return None
 
         series, skipped = (
@@ -236,7 +230,7 @@ class EventFileReader:
             if is_intact
             else ([], Counter({RECORD_DAMAGED: 1}))
         )
-        chunk = self._advance(size, _read_preceding(file, self._offset + size))
+        chunk = self._advance(size, _read_preceding(file, self.offset + size))
         chunk.series, chunk.skipped = series, skipped
         return chunk
 
@@ -257,9 +251,9 @@ class EventFileReader:
         `preceding` ends at the new offset and has at least `PRECEDING_BYTES`, or all before it.
         """
         assert self._preceding_crc is not None, "a window was loaded"  # noqa: S101 - for the type checker
-        start, start_checksum = self._offset, self._preceding_crc
-        self._offset, self._preceding_crc = start + size, preceding_crc(preceding)
-        return Chunk(start, self._offset, start_checksum, self._preceding_crc)
+        start, start_checksum = self.offset, self._preceding_crc
+        self.offset, self._preceding_crc = start + size, preceding_crc(preceding)
+        return Chunk(start, self.offset, start_checksum, self._preceding_crc)
 
     def _load(self, file: io.BufferedReader, bytes_max: int) -> _ReadWindow:
         """Read up to `bytes_max` bytes from the offset, at least a header.
@@ -267,16 +261,16 @@ class EventFileReader:
         Raises FileReplaced when the file is shorter, or the bytes before the offset have changed.
         """
         size = file_status(file).st_size
-        if size < self._offset:
+        if size < self.offset:
             raise FileReplaced(self.path)
 
         read_bytes = max(bytes_max, HEADER_BYTES)
         if self._end is not None:
-            read_bytes, size = min(read_bytes, self._end - self._offset), self._end
-        base = min(self._offset, PRECEDING_BYTES)
-        file.seek(self._offset - base)
+            read_bytes, size = min(read_bytes, self._end - self.offset), self._end
+        base = min(self.offset, PRECEDING_BYTES)
+        file.seek(self.offset - base)
         # No larger than needed: a file that a job is writing grows by little between two reads.
-        buffer = new_buffer(min(base + read_bytes, max(size - self._offset + base, HEADER_BYTES)))
+        buffer = new_buffer(min(base + read_bytes, max(size - self.offset + base, HEADER_BYTES)))
         length = file.readinto(buffer[:-PADDING_BYTES])
 
         content = buffer[:length]
@@ -285,7 +279,7 @@ class EventFileReader:
         if length < base or self._preceding_crc not in (None, crc):
             raise FileReplaced(self.path)
         self._preceding_crc = crc
-        return _ReadWindow(buffer, content, base, max(size, self._offset + length - base))
+        return _ReadWindow(buffer, content, base, max(size, self.offset + length - base))
 
     def _check_identity(self, file: BinaryIO) -> None:
         """Raise FileReplaced when another file has the name now and has another first record.
@@ -297,7 +291,7 @@ class EventFileReader:
         if self._first_record is None:
             self._first_record = read_first_record(file, status.st_size)
         # The inode alone would not do: rsync and editors rename a new file over the old one.
-        elif inode != self._inode or self._offset == 0:
+        elif inode != self._inode or self.offset == 0:
             first = read_first_record(file, status.st_size)
             if first is None or first.digest != self._first_record.digest:
                 raise FileReplaced(self.path)

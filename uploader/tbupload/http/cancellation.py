@@ -18,40 +18,28 @@ class StopToken:
     ends every wait at once: the upload has failed, or nobody waits for its answers any more.
 
     `changed` is notified of both, and of anything else that a waiting thread has to check.
+
+    `stopped_at` is when `stop` was called first, and `deadline` the time by which to end, both on
+    the monotonic clock in seconds: None and infinity without one.
     """
 
     def __init__(self) -> None:
         # Reentrant: a signal handler calls `stop` in a thread that may have the lock already.
         self.changed = threading.Condition(threading.RLock())
-        self._is_cancelled = False
-        self._stopped_at: float | None = None
-        self._deadline = math.inf
+        self.is_cancelled = False
+        self.stopped_at: float | None = None
+        self.deadline = math.inf
         self._wake_count = 0
 
     @property
     def is_stopping(self) -> bool:
         """Return whether `stop` or `cancel` was called."""
-        return self._is_cancelled or self._stopped_at is not None
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Return whether `cancel` was called."""
-        return self._is_cancelled
-
-    @property
-    def stopped_at(self) -> float | None:
-        """Return when `stop` was called first, on the monotonic clock in seconds."""
-        return self._stopped_at
-
-    @property
-    def deadline(self) -> float:
-        """Return the time of the monotonic clock by which to end, or infinity."""
-        return self._deadline
+        return self.is_cancelled or self.stopped_at is not None
 
     @property
     def is_deadline_passed(self) -> bool:
         """Return whether the time for an orderly end is over."""
-        return time.monotonic() >= self._deadline
+        return time.monotonic() >= self.deadline
 
     def stop(self, within_seconds: float = math.inf) -> None:
         """Ask for an orderly end within this time.
@@ -59,15 +47,15 @@ class StopToken:
         May be called from a signal handler, and more than once: the earliest deadline counts.
         """
         with self.changed:
-            if self._stopped_at is None:
-                self._stopped_at = time.monotonic()
-            self._deadline = min(self._deadline, time.monotonic() + within_seconds)
+            if self.stopped_at is None:
+                self.stopped_at = time.monotonic()
+            self.deadline = min(self.deadline, time.monotonic() + within_seconds)
             self.changed.notify_all()
 
     def cancel(self) -> None:
         """End every wait at once."""
         with self.changed:
-            self._is_cancelled = True
+            self.is_cancelled = True
             self.changed.notify_all()
 
     def wake(self) -> None:

@@ -152,7 +152,7 @@ class ChunkDecoder:
                 self._collector.add_series(int(named.keys[0]), *columns)
             return
 
-        series = narrow_indices(named.keys, len(self._names.keys())).take(named.labels)
+        series = narrow_indices(named.keys, len(self._names.keys)).take(named.labels)
         is_wanted = series != EXCLUDED
         if (is_wanted & ~is_timed).any():
             records = column.records[is_wanted & ~is_timed]
@@ -166,7 +166,7 @@ class ChunkDecoder:
         """Set each part's series from the collected points."""
         columns = self._collector.columns()
         by_part: list[dict[int, Columns]] = [{} for _ in range(len(self._parts))]
-        for (part, index), key in self._names.keys().items():
+        for (part, index), key in self._names.keys.items():
             if key in columns:
                 by_part[part][index] = columns[key]
         for index, series in enumerate(by_part):

@@ -65,13 +65,16 @@ class _SeriesCandidate:
 
 
 class SeriesNames:
-    """The columns of one decode, and the series of all its parts."""
+    """The columns of one decode, and the series of all its parts.
+
+    `keys` has the key of each series so far, by part and the index of its series.
+    """
 
     def __init__(self, parts: FileParts) -> None:
         self.columns: list[NamedColumn] = []
+        self.keys: dict[tuple[int, int], Key] = {}
         self._parts = parts
         self._candidates: dict[tuple[int, int], _SeriesCandidate] = {}  # by column and name
-        self._keys: dict[tuple[int, int], Key] = {}  # by part and the index of its series
 
     def add(self, column: ScalarColumn) -> Iterator[tuple[int, int, int, int]]:
         """Add a column; return a work item for each name where it first occurs in a part.
@@ -103,11 +106,7 @@ class SeriesNames:
 
     def key(self, part: int, series: KnownSeries) -> Key:
         """Return the key of a series of the part with this index."""
-        return self._keys.setdefault((part, series.index), len(self._keys))
-
-    def keys(self) -> dict[tuple[int, int], Key]:
-        """Return the keys of all series so far, by part and the index of its series."""
-        return self._keys
+        return self.keys.setdefault((part, series.index), len(self.keys))
 
     def _resolve_series(self, index: int, name: int, registry: TagRegistry) -> KnownSeries | None:
         """Return the scalar series that all values with this name belong to; None if excluded."""
