@@ -254,7 +254,7 @@ class _Session:
         start.wall_times.hparams.extend(wall_time for wall_time, _ in hparams)
         # The order of the bytes is that of this code, the same for client and server.
         entries = b"".join(entry for _, entry in hparams)
-        encoded = _encode_field(_SESSION_START, entries + start.SerializeToString())
+        encoded = wire_format.encode_field(_SESSION_START, entries + start.SerializeToString())
 
         metadata = SummaryMetadata()
         metadata.CopyFrom(self.metadata)
@@ -290,7 +290,7 @@ def _parse(serialized: bytes, wall_time: float) -> _Session | None:
             setattr(start.wall_times, name, wall_time)
     wall_time = start.wall_times.record
     hparams = {
-        entry.key: (at, _encode_field(_HPARAMS, entry.SerializeToString()))
+        entry.key: (at, wire_format.encode_field(_HPARAMS, entry.SerializeToString()))
         for entry, at in zip(start.hparams, start.wall_times.hparams)
     }
     fields: dict[str, tuple[float, str | float]] = {
@@ -335,11 +335,6 @@ def _is_united(start: SessionStart) -> bool:
 
 def _content(metadata: bytes) -> bytes:
     return parse(SummaryMetadata, metadata).plugin_data.content
-
-
-def _encode_field(number: int, content: bytes) -> bytes:
-    key = number << wire_format.WIRE_TYPE_BITS | wire_format.LENGTH_DELIMITED
-    return wire_format.encode_varint(key) + wire_format.encode_varint(len(content)) + content
 
 
 def _fields_bytes(fields: dict[str, tuple[float, str | float]]) -> int:

@@ -59,6 +59,12 @@ def encode_varint(number: int) -> bytes:
     return bytes(encoded)
 
 
+def encode_field(number: int, content: bytes) -> bytes:
+    """Return a length-delimited field: a string, bytes or a message."""
+    key = number << WIRE_TYPE_BITS | LENGTH_DELIMITED
+    return encode_varint(key) + encode_varint(len(content)) + content
+
+
 def decode_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
     """Return the varint that starts at `position`, and the position after it.
 

@@ -55,7 +55,7 @@ _VALUE_FIELDS: Final = {
 Source: the comments of `tensor.proto`; `tbwire.tensors.NAMES` names the data types.
 """
 
-_FLOAT_FIELDS: Final = {"float_val": 4, "double_val": 8, "scomplex_val": 4, "dcomplex_val": 8}
+FLOAT_FIELDS: Final = {"float_val": 4, "double_val": 8, "scomplex_val": 4, "dcomplex_val": 8}
 """Fields with packed bytes equal to the tensor's data; bytes per number (a complex has two)."""
 
 
@@ -211,7 +211,7 @@ def _numeric_data(
         return [content]
 
     field = _VALUE_FIELDS[proto.dtype]
-    extents = placeholders.split(_float_bits(proto, field)) if field in _FLOAT_FIELDS else []
+    extents = placeholders.split(_float_bits(proto, field)) if field in FLOAT_FIELDS else []
     present = sum(map(len, extents))
     if present > size or present % dtype.itemsize:
         raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
@@ -219,7 +219,7 @@ def _numeric_data(
         return extents
 
     _check_expanded_size(size)
-    if field in _FLOAT_FIELDS:
+    if field in FLOAT_FIELDS:
         elements = np.frombuffer(b"".join(map(placeholders.load, extents)), dtype)
     else:
         elements = _integers(proto, field, dtype)
@@ -250,4 +250,4 @@ def _float_bits(proto: pb.TensorProto, field: str) -> bytes:
     alone = pb.TensorProto()
     getattr(alone, field).MergeFrom(getattr(proto, field))
     count = len(getattr(alone, field))
-    return alone.SerializeToString()[-count * _FLOAT_FIELDS[field] :] if count else b""
+    return alone.SerializeToString()[-count * FLOAT_FIELDS[field] :] if count else b""

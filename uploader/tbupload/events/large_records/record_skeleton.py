@@ -13,6 +13,7 @@ from typing import BinaryIO, Final, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from tbupload.events.decode.tensor_protos import FLOAT_FIELDS
 from tbupload.events.large_records.field_placeholders import FieldPlaceholders
 from tbupload.events.large_records.field_reader import (
     FieldReader,
@@ -21,7 +22,7 @@ from tbupload.events.large_records.field_reader import (
 )
 from tbupload.limits import SKELETON_BYTES_MAX, ReadLimits
 from tbwire import tensorboard_pb2 as pb
-from tbwire.wire_format import LENGTH_DELIMITED, START_GROUP, WIRE_TYPE_BITS, encode_varint
+from tbwire.wire_format import LENGTH_DELIMITED, START_GROUP, encode_field
 
 _FIELD_BYTES_MIN: Final = 64
 """Bytes counted for even the shortest field: about its memory when it is parsed."""
@@ -44,17 +45,9 @@ _BLOB_FIELDS: Final = frozenset(
 
 _FLOAT_FIELDS: Final = {
     pb.TensorProto.DESCRIPTOR.fields_by_name[name].full_name: width
-    for name, width in (
-        ("float_val", 4),
-        ("double_val", 8),
-        ("scomplex_val", 4),
-        ("dcomplex_val", 8),
-    )
+    for name, width in FLOAT_FIELDS.items()
 }
-"""Fields with packed bytes equal to the tensor's data, and the bytes per number.
-
-A placeholder is a whole number of them, too: protobuf parses it as numbers.
-"""
+"""A placeholder is a whole number of them, too: protobuf parses it as numbers."""
 
 _METADATA: Final = frozenset(
     {pb.SummaryMetadata.DESCRIPTOR.full_name, pb.SummaryMetadata.PluginData.DESCRIPTOR.full_name}
@@ -119,7 +112,7 @@ class SkeletonBuilder:
 
         for field in self._reader.fields(start, end):
             if field.wire_type == LENGTH_DELIMITED and field.number == _SUMMARY:
-                message += _encode_field(field, b"")
+                message += encode_field(field.number, b"")
                 summaries.append(range(field.content, field.end))
                 continue
             if field.wire_type == LENGTH_DELIMITED and field.number in _WHAT_FIELDS:
@@ -172,11 +165,10 @@ class SkeletonBuilder:
 
         known = message.fields_by_number.get(field.number)
         if known is not None:
-            return _encode_field(field, self._content(known, field))
+            return encode_field(field.number, self._content(known, field))
         # Unknown fields of metadata are sent with it, so they count against its limit.
-        return (
-            _encode_field(field, self._truncate(field)) if message.full_name in _METADATA else b""
-        )
+        is_sent = message.full_name in _METADATA
+        return encode_field(field.number, self._truncate(field)) if is_sent else b""
 
     def _content(self, known: FieldDescriptor, field: FileMessageField) -> bytes:
         if known.message_type is not None:
@@ -223,11 +215,3 @@ class SkeletonBuilder:
             return b""
         self._kept_bytes += field.size
         return self._reader.read(field.content, field.end)
-
-
-def _encode_field(field: FileMessageField, content: bytes) -> bytes:
-    return (
-        encode_varint(field.number << WIRE_TYPE_BITS | field.wire_type)
-        + encode_varint(len(content))
-        + content
-    )
