@@ -25,16 +25,6 @@ def make_client(options: argparse.Namespace) -> Client:
     return Client(make_transport(options))
 
 
-def client_from_access(
-    access: Access,
-    options: argparse.Namespace,
-    retry_policy: RetryPolicy,
-    progress: ConsoleProgress,
-) -> Client:
-    """Return a client that retries by `retry_policy` and reports failed requests as warnings."""
-    return Client(transport_from_access(access, options, retry_policy, progress))
-
-
 def make_transport(options: argparse.Namespace) -> Transport:
     """Return the transport for a command that only sends a few requests, in place of a client."""
     return transport_from_options(options, reading_policy(), progress_from_options(options))

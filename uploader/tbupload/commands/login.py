@@ -60,7 +60,7 @@ def login(options: argparse.Namespace) -> int:
         who = f" as {answer['person']} in {answer['workspace_name']}, {_describe_rights(answer)}"
     else:
         profile = Profile(server, check_token(_read_token(server)))
-        _check_accepted(_client(profile, options))
+        _check_accepted(Client(_transport(profile, options)))
         who = ""
     write_config(path, config.replace(name, profile))
     print_message(f"logged in to {server}{who}; stored in {path}")
@@ -208,10 +208,6 @@ def _transport(profile: Profile, options: argparse.Namespace) -> Transport:
         reading_policy(),
         progress_from_options(options),
     )
-
-
-def _client(profile: Profile, options: argparse.Namespace) -> Client:
-    return Client(_transport(profile, options))
 
 
 def _check_accepted(client: Client) -> None:

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from tbupload.commands.connect import (
     access_from_options,
-    client_from_access,
     progress_from_options,
     series_filter_from_options,
+    transport_from_access,
 )
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE
 from tbupload.commands.uploading.check_options import check_options
@@ -46,6 +46,7 @@ from tbupload.errors import LogdirError, Refused, RunRetrained, ServerError, Unr
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
+from tbupload.http.client import Client
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, is_there, no_files_text
 from tbupload.upload.filter_check import explain_filters, misspelled_plugin
@@ -164,7 +165,7 @@ class _UploadRun:
         default_timeout = ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf
         retry_policy = RetryPolicy(options.retry_timeout or default_timeout, self._stop_token)
         access = access_from_options(options, progress)
-        self._client = client_from_access(access, options, retry_policy, progress)
+        self._client = Client(transport_from_access(access, options, retry_policy, progress))
         self._recording = UploadRecording(options, upload_options.logdir, access, progress)
         self._control = start_control(options, self._stop_token, self._recording.recorder)
         self._upload_options = replace(upload_options, control=self._control)

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from tbupload.config import config_path
+from tbupload.config import config_path, replace_file
 from tbupload.file_lock import locked
 
 RECORDS_MAX: Final = 1_000
@@ -137,7 +135,7 @@ class ResumeStore:
                 change(uploads)
                 is_changed = True
                 if uploads != before:
-                    self._write(uploads[-RECORDS_MAX:])
+                    replace_file(self._path, _format_records(uploads[-RECORDS_MAX:]))
         except OSError as error:
             self._warn_once(
                 f"{self._path} cannot be written ({error.strerror or error}): if this command "
@@ -163,18 +161,6 @@ class ResumeStore:
             )
             return []
 
-    def _write(self, uploads: list[ResumeRecord]) -> None:
-        """Replace the file atomically, with mode 0600."""
-        content = {"format": FORMAT, "uploads": [dataclasses.asdict(upload) for upload in uploads]}
-        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(content, file, indent=1)
-            Path(name).replace(self._path)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
-
     def _warn_once(self, sentence: str) -> None:
         if not self._has_warned:
             self._has_warned = True
@@ -186,10 +172,16 @@ def uploads_path(environment: Mapping[str, str]) -> Path:
     return config_path(environment).with_name("uploads.json")
 
 
+def _format_records(uploads: list[ResumeRecord]) -> Iterator[str]:
+    """Yield the file's content."""
+    records = [dataclasses.asdict(upload) for upload in uploads]
+    yield json.dumps({"format": FORMAT, "uploads": records}, indent=1)
+
+
 def _parse_records(content: bytes) -> list[ResumeRecord]:
     """Return the uploads in the file's content.
 
-    Raises ValueError, TypeError or KeyError if `_write` has not written it.
+    Raises ValueError, TypeError or KeyError if `_format_records` has not formatted it.
     """
     if len(content) > FILE_BYTES_MAX:
         raise ValueError("too long")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tbupload.commands.connect import client_from_access
+from tbupload.commands.connect import transport_from_access
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.uploading.resolve_experiment import NOT_FOUND, upload_key
 from tbupload.config import find_access
@@ -58,7 +58,8 @@ def plan_target(
         if options.experiment is not None:
             raise
         return PlannedTarget()
-    client = client_from_access(access, options, RetryPolicy(RETRY_SECONDS), progress)
+    retry_policy = RetryPolicy(RETRY_SECONDS)
+    client = Client(transport_from_access(access, options, retry_policy, progress))
     experiment_id = None
     try:
         if options.experiment is not None:

@@ -180,15 +180,18 @@ class ReaderProcess(Reader):
         )
         self.name = f"reader process {self._process.pid}"
         _enlarge(self._process.stdout)
-        self._send((replace(options, warn=print), filters_digest))
+        self.send((replace(options, warn=print), filters_digest))
         self._thread = threading.Thread(
             target=self._receive, args=(deliver,), name=self.name, daemon=True
         )
         self._thread.start()
 
-    def send(self, message: ToReader) -> None:
+    def send(self, message: object) -> None:
         """Send a message; does nothing if the process has ended."""
-        self._send(message)
+        # A process that has ended closes its stdout as well, and that is reported.
+        with contextlib.suppress(OSError, ValueError):
+            pickle.dump(message, self._stdin, pickle.HIGHEST_PROTOCOL)
+            self._stdin.flush()
 
     def close(self) -> None:
         """End the process, also within a long read."""
@@ -207,12 +210,6 @@ class ReaderProcess(Reader):
     @property
     def _stdin(self) -> Any:
         return self._process.stdin
-
-    def _send(self, message: object) -> None:
-        # A process that has ended closes its stdout as well, and that is reported.
-        with contextlib.suppress(OSError, ValueError):
-            pickle.dump(message, self._stdin, pickle.HIGHEST_PROTOCOL)
-            self._stdin.flush()
 
     def _receive(self, deliver: Callable[[_Received], None]) -> None:
         output = self._process.stdout
