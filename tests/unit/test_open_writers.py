@@ -92,10 +92,11 @@ def test_objects_are_found_by_class_and_subclass():
 
     sys.modules[__name__].Writer = Writer
     made = [Writer(), Derived()]
-    assert {id(writer) for writer in open_writers._objects((__name__, "Writer"))} == set(
+    assert {id(writer) for writer in open_writers._objects(__name__, "Writer")} == set(
         map(id, made)
     )
-    assert open_writers._objects((__name__, "NoWriter"), ("no_module", "Writer")) == []
+    assert open_writers._objects(__name__, "NoWriter") == []
+    assert open_writers._objects("no_module", "Writer") == []
 
 
 def test_flush_imports_nothing_and_works_while_python_exits():

@@ -59,16 +59,17 @@ def _flush_all(deadline: float, problems: list[str]) -> None:
 
 def _flush_calls(deadline: float) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield a framework's name and a function for each writer; those that hold others first."""
-    for writer in _objects(("clu.metric_writers", "AsyncWriter")):
+    for writer in _objects("clu.metric_writers", "AsyncWriter"):
         yield "clu", functools.partial(_drain_clu, writer, deadline)
 
     tensorflow = sys.modules.get("tensorflow")
     with contextlib.suppress(AttributeError):  # a module that is still being imported
         if tensorflow is not None and tensorflow.executing_eagerly():
-            resource = ("tensorflow.python.ops.summary_ops_v2", "_ResourceSummaryWriter")
-            yield from (("TensorFlow", writer.flush) for writer in _objects(resource))
-    first = ("tensorflow.python.summary.writer.event_file_writer", "EventFileWriter")
-    yield from (("TensorFlow", writer.flush) for writer in _objects(first))
+            module = "tensorflow.python.ops.summary_ops_v2"
+            for writer in _objects(module, "_ResourceSummaryWriter"):
+                yield "TensorFlow", writer.flush
+    for writer in _objects("tensorflow.python.summary.writer.event_file_writer", "EventFileWriter"):
+        yield "TensorFlow", writer.flush
 
     module = "tensorboard.summary.writer.event_file_writer"
     for thread in _threads(module, "_AsyncWriterThread"):
@@ -122,15 +123,12 @@ def _threads(module: str, name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if type(thread) is kind]
 
 
-def _objects(*names: tuple[str, str]) -> list[Any]:
-    """Return all objects of these classes and their subclasses, if their modules are loaded."""
-    kinds: set[type[Any]] = set()
-    for module, name in names:
-        kind = getattr(sys.modules.get(module), name, None)
-        if isinstance(kind, type):
-            kinds |= {kind, *_subclasses(kind)}
-    if not kinds:
+def _objects(module: str, name: str) -> list[Any]:
+    """Return all objects of a class and its subclasses, if its module is loaded."""
+    kind = getattr(sys.modules.get(module), name, None)
+    if not isinstance(kind, type):
         return []
+    kinds = {kind, *_subclasses(kind)}
     # By type, not isinstance: that runs code of objects, such as lazily loaded modules.
     return [found for found in gc.get_objects() if type(found) in kinds]
 

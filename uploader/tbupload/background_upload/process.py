@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tbupload.background_upload.rest_command import command_for_rest
-from tbupload.background_upload.result import Result, result_from_events
+from tbupload.background_upload.result import COUNTS, Result
 from tbupload.console.terminal import escape
 from tbupload.recording.console_tail import Console
 from tbupload.recording.exit_status import Ending
@@ -267,7 +267,16 @@ class UploaderProcess:
         explanation = (
             "" if code == 0 else self._explanation(code, experiment.get("experiment_id"), latest)
         )
-        return result_from_events(code, experiment, latest, explanation)
+        return Result(
+            code,
+            experiment.get("experiment_id"),
+            experiment.get("url"),
+            **{name: latest.get(name, 0) for name in COUNTS},
+            skipped=latest.get("skipped", {}),
+            problems=tuple(latest.get("problems", ())),
+            is_growing=latest.get("growing", False),
+            explanation=explanation,
+        )
 
     def _explanation(
         self, code: int | None, experiment_id: str | None, last: dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 COUNTS: Final = (
     *("scalars", "tensors", "blobs", "bytes", "runs", "series"),
@@ -62,19 +62,3 @@ class Result:
     def is_complete(self) -> bool:
         """Return whether a final look at the files found nothing that is not committed."""
         return self.exit_code == 0 and not self.is_growing
-
-
-def result_from_events(
-    exit_code: int | None, experiment: dict[str, Any], latest: dict[str, Any], explanation: str
-) -> Result:
-    """Return the result told by an uploader's first event, and its latest one with counts."""
-    return Result(
-        exit_code,
-        experiment.get("experiment_id"),
-        experiment.get("url"),
-        **{name: latest.get(name, 0) for name in COUNTS},
-        skipped=latest.get("skipped", {}),
-        problems=tuple(latest.get("problems", ())),
-        is_growing=latest.get("growing", False),
-        explanation=explanation,
-    )

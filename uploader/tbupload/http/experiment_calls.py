@@ -19,6 +19,7 @@ from tbupload.http.api_schemas import (
     TOKENS,
     UPLOADS,
 )
+from tbupload.http.http_errors import UNKNOWN_ROUTE_STATUSES
 from tbupload.http.json_calls import JsonCalls, experiment_path
 from tbupload.http.response_schema import Json
 from tbupload.http.share_links import ShareLinks
@@ -37,8 +38,6 @@ RUNS_TAGGED_MAX: Final = 1_000
 
 QUERY_BYTES: Final = 8_000
 """Length of a query, about: a server takes 48 KiB, proxies before it less."""
-
-UNKNOWN_ROUTE_STATUSES: Final = frozenset({404, 405})
 
 CREATED: Final = 201  # RFC 9110, section 15.3.2
 
