@@ -84,14 +84,48 @@ class RunGroup:
 
 
 def table_jobs(
-    kind: DataClassName, listed: SeriesListing, series_filter: SeriesFilter
+    kind: DataClassName,
+    listed: SeriesListing,
+    series_filter: SeriesFilter,
+    *,
+    is_group: bool = False,
 ) -> Iterator[Job]:
-    """Yield jobs for exactly the series that the filter accepts."""
+    """Yield jobs for exactly the series that the filter accepts.
+
+    With `is_group`, the runs are not divided further.
+    """
+    accepted = {
+        run: _filter_tags(tags, series_filter)
+        for run, tags in listed.items()
+        if series_filter.accepts_run(run)
+    }
+    points_max = POINTS_PER_JOB if kind == "scalars" else VALUES_PER_JOB
     plugins: Iterable[str | None] = (
         [None] if series_filter.plugins is None else sorted(series_filter.plugins)
     )
     for plugin in plugins:
-        yield from _jobs(kind, _filter_by_plugin(listed, plugin), series_filter, plugin)
+        selected = {run: _of_plugin(tags, plugin) for run, tags in accepted.items()}
+        counts = {
+            run: sum(series["count"] for series in tags.values())
+            for run, tags in selected.items()
+            if tags
+        }
+        tag_sets: list[frozenset[str] | None] = [None]
+        if series_filter.chooses_tags:
+            names = dict.fromkeys(sorted({tag for run in counts for tag in selected[run]}), 0)
+            tag_sets = [frozenset(group) for group in _groups(names, 0, len(names))]
+        for runs in [list(counts)] if is_group and counts else _groups(counts, points_max):
+            for tags in tag_sets:
+                series = [
+                    fields
+                    for run in runs
+                    for tag, fields in selected[run].items()
+                    if tags is None or tag in tags
+                ]
+                if series:
+                    points = sum(fields["count"] for fields in series)
+                    listed_tags = None if tags is None else sorted(tags)
+                    yield Job(kind, runs, listed_tags, plugin, points, len(series))
 
 
 def run_groups(
@@ -105,21 +139,11 @@ def run_groups(
     tags or plugins.
     """
     counts = _count_by_run(start_times, listed, series_filter)
-    plugins: list[str | None] = (
-        [None] if series_filter.plugins is None else [*sorted(series_filter.plugins)]
-    )
     for group_runs in _groups(counts, POINTS_PER_JOB):
         group = RunGroup({run: start_times[run] for run in group_runs})
         for kind in DATA_CLASSES:
             group_series = {run: listed[kind][run] for run in group_runs if run in listed[kind]}
-            for plugin in plugins:
-                group.jobs += _jobs(
-                    kind,
-                    _filter_by_plugin(group_series, plugin),
-                    series_filter,
-                    plugin,
-                    is_group=True,
-                )
+            group.jobs += table_jobs(kind, group_series, series_filter, is_group=True)
         yield group
 
 
@@ -167,58 +191,6 @@ def _count_by_run(
     return {run: count for run, count in counts.items() if run in selected}
 
 
-def _jobs(
-    kind: DataClassName,
-    listed: SeriesListing,
-    series_filter: SeriesFilter,
-    plugin: str | None,
-    *,
-    is_group: bool = False,
-) -> Iterator[Job]:
-    """Yield jobs for all the runs; with `is_group`, the runs are not divided further."""
-    selected = {
-        run: accepted
-        for run, tags in listed.items()
-        if series_filter.accepts_run(run) and (accepted := _filter_tags(tags, series_filter))
-    }
-    tag_sets: list[frozenset[str] | None] = [None]
-    if series_filter.chooses_tags:
-        tag_sets = list(_chunks(sorted({tag for tags in selected.values() for tag in tags})))
-
-    counts = {
-        run: sum(series["count"] for series in tags.values()) for run, tags in selected.items()
-    }
-    points_max = POINTS_PER_JOB if kind == "scalars" else VALUES_PER_JOB
-    for runs in [list(counts)] if is_group and counts else _groups(counts, points_max):
-        for tags in tag_sets:
-            series = [
-                fields
-                for run in runs
-                for tag, fields in selected[run].items()
-                if tags is None or tag in tags
-            ]
-            if series:
-                names = None if tags is None else sorted(tags)
-                yield Job(
-                    kind,
-                    runs,
-                    names,
-                    plugin,
-                    sum(fields["count"] for fields in series),
-                    len(series),
-                )
-
-
-def _filter_by_plugin(listed: SeriesListing, plugin: str | None) -> SeriesListing:
-    if plugin is None:
-        return listed
-    narrowed = {
-        run: {tag: series for tag, series in tags.items() if series["plugin"] == plugin}
-        for run, tags in listed.items()
-    }
-    return {run: tags for run, tags in narrowed.items() if tags}
-
-
 def _filter_tags(
     tags: Mapping[str, Mapping[str, Any]], series_filter: SeriesFilter
 ) -> dict[str, Mapping[str, Any]]:
@@ -229,42 +201,31 @@ def _filter_tags(
     }
 
 
-def _groups(counts: Mapping[str, int], points_max: int) -> Iterator[list[str]]:
-    """Divide runs into consecutive groups within the limits; a larger run is a separate group."""
+def _of_plugin(
+    tags: dict[str, Mapping[str, Any]], plugin: str | None
+) -> dict[str, Mapping[str, Any]]:
+    return {tag: series for tag, series in tags.items() if plugin in {None, series["plugin"]}}
+
+
+def _groups(
+    counts: Mapping[str, int], points_max: int, names_max: int = RUNS_PER_JOB
+) -> Iterator[list[str]]:
+    """Divide names into consecutive groups within the limits; what is larger is alone in one."""
     group: list[str] = []
     points = size = 0
-    for run, count in counts.items():
-        run_bytes = _bytes(run)
+    for name, count in counts.items():
+        name_bytes = len(name.encode()) + len('"",')  # in a JSON array, unescaped
         is_full = (
             points + count > points_max
-            or size + run_bytes > NAME_BYTES_PER_JOB
-            or len(group) >= RUNS_PER_JOB
+            or size + name_bytes > NAME_BYTES_PER_JOB
+            or len(group) >= names_max
         )
         if group and is_full:
             yield group
             group, points, size = [], 0, 0
-        group.append(run)
+        group.append(name)
         points += count
-        size += run_bytes
+        size += name_bytes
 
     if group:
         yield group
-
-
-def _chunks(tags: Iterable[str]) -> Iterator[frozenset[str]]:
-    """Divide tags into sets with names of at most NAME_BYTES_PER_JOB."""
-    chunk: list[str] = []
-    size = 0
-    for tag in tags:
-        if chunk and size + _bytes(tag) > NAME_BYTES_PER_JOB:
-            yield frozenset(chunk)
-            chunk, size = [], 0
-        chunk.append(tag)
-        size += _bytes(tag)
-    if chunk:
-        yield frozenset(chunk)
-
-
-def _bytes(name: str) -> int:
-    """Return the size of a name in a JSON array, unescaped."""
-    return len(name.encode()) + len('"",')
