@@ -19,7 +19,7 @@ from tbupload.commands.experiment_address import find_experiment_id, resolve_exp
 from tbupload.commands.options.export import DEFAULT_FORMAT
 from tbupload.commands.options.shared import READ_RETRY_TIMEOUT_SECONDS
 from tbupload.commands.stored_series import explain_filters_of
-from tbupload.console.output import print_json, print_line
+from tbupload.console.output import print_json, print_result
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import PROBLEMS_SHOWN, counted, size_text
 from tbupload.errors import ServerError, Unreachable, UsageError
@@ -148,10 +148,8 @@ def _print_summary(
     progress: ConsoleProgress,
     options: argparse.Namespace,
 ) -> None:
-    if options.json:
-        print_json({"event": "done", "directory": str(directory), **summary.as_json()})
-    else:
-        print_line(str(directory))
+    content = {"event": "done", "directory": str(directory), **summary.as_json()}
+    print_result(content, str(directory), is_json=options.json)
     _warn_of_lost_points(summary, progress)
     for table, reason in summary.missing_tables.items():
         progress.warn(f"left out: the table {table}: {reason}")
@@ -222,11 +220,8 @@ def _export_hparams(
     finally:
         display.close()
 
-    if options.json:
-        done = {"event": "done", "file": str(path), "experiment_id": experiment_id}
-        print_json({**done, **asdict(summary)})
-    else:
-        print_line(str(path))
+    done = {"event": "done", "file": str(path), "experiment_id": experiment_id}
+    print_result({**done, **asdict(summary)}, str(path), is_json=options.json)
     progress.info(
         f"exported {summary.sessions:,} sessions: {summary.columns:,} columns"
         f" ({size_text(summary.bytes)})"

@@ -12,7 +12,7 @@ from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.experiment_text import print_fields
 from tbupload.commands.expiry import experiment_expiry_field
-from tbupload.console.output import print_json, print_line, print_message
+from tbupload.console.output import print_json, print_message, print_result
 from tbupload.console.texts import counted, runs_text
 from tbupload.errors import UsageError
 from tbupload.http.client import Client
@@ -76,11 +76,9 @@ def delete(options: argparse.Namespace) -> int:
     client.delete_experiment(
         experiment_id, is_final=options.permanently, keeps_frozen_links=bool(keeps_links)
     )
-    if options.json:
-        print_json({"event": "deleted", "experiment_id": experiment_id})
-        return 0
-    print_line(f"deleted {experiment_id}")
-    if not options.permanently and not options.quiet:
+    content = {"event": "deleted", "experiment_id": experiment_id}
+    print_result(content, f"deleted {experiment_id}", is_json=options.json)
+    if not options.permanently and not options.quiet and not options.json:
         print_message(f"for seven days, this can be undone: tbupload restore {experiment_id}")
     return 0
 
@@ -106,10 +104,8 @@ def _delete_runs(options: argparse.Namespace, client: Client, experiment_id: str
             return EXIT_FAILED
 
     client.delete_runs(experiment_id, runs)
-    if options.json:
-        print_json({"event": "deleted", "experiment_id": experiment_id, "runs": runs})
-    else:
-        print_line(f"deleted {runs_text(runs)}")
+    content = {"event": "deleted", "experiment_id": experiment_id, "runs": runs}
+    print_result(content, f"deleted {runs_text(runs)}", is_json=options.json)
     return 0
 
 
@@ -118,11 +114,8 @@ def restore(options: argparse.Namespace) -> int:
     client = make_client(options)
     if options.experiment is None:
         for experiment in client.list_deleted():
-            if options.json:
-                print_json(experiment)
-            else:
-                fields = (experiment[key] for key in ("experiment_id", "deleted_at", "name"))
-                print_line("  ".join(fields).rstrip())
+            fields = (experiment[key] for key in ("experiment_id", "deleted_at", "name"))
+            print_result(experiment, "  ".join(fields).rstrip(), is_json=options.json)
         return 0
     experiment_id = resolve_experiment_id(options.experiment, client, is_deleted=True)
     print_experiment(client.restore_experiment(experiment_id), options)

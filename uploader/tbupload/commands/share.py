@@ -13,7 +13,7 @@ from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.experiment_text import SECONDS_FORM, time_text
 from tbupload.commands.expiry import expiry_field
 from tbupload.commands.token_lines import expiry_text, print_token
-from tbupload.console.output import print_json, print_line, print_message
+from tbupload.console.output import print_message, print_result
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
@@ -90,10 +90,7 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
 
 def _make_link(links: ShareLinks, options: argparse.Namespace) -> None:
     link = links.create(_fields(options))
-    if options.json:
-        print_json(link)
-    else:
-        print_line(link["url"])
+    print_result(link, link["url"], is_json=options.json)
 
 
 def _warn_of_nothing(runs: Sequence[str], options: argparse.Namespace) -> None:
@@ -153,9 +150,6 @@ def _named(experiment_id: str, link_id: str) -> Iterator[None]:
 
 def _print_link(link: Json, options: argparse.Namespace) -> None:
     """Print a link's id, beginning, what it shows, last use, expiry and label."""
-    if options.json:
-        print_json(link)
-        return
     shown = [f"{name} {link[name]}" for name in ("runs", "tags") if link[name] is not None]
     shown += [name for name in ("anonymous", "frozen") if link[name]]
     state = "revoked" if link["revoked_at"] else expiry_text(link["expires_at"])
@@ -169,4 +163,4 @@ def _print_link(link: Json, options: argparse.Namespace) -> None:
         state,
         link["label"],
     )
-    print_line("  ".join(columns).rstrip())
+    print_result(link, "  ".join(columns).rstrip(), is_json=options.json)

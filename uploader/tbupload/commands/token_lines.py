@@ -5,20 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tbupload.commands.experiment_text import SECONDS_FORM, time_text
-from tbupload.console.output import print_json, print_line
+from tbupload.console.output import print_result
 
 
 def print_token(token: dict[str, Any], *, is_json: bool) -> None:
     """Print a token's id, scopes, beginning, expiry and label, or all of it as JSON."""
-    if is_json:
-        print_json(token)
-        return
     state = "revoked" if token["revoked_at"] else expiry_text(token["expires_at"])
-    print_line(
-        "  ".join(
-            (token["id"], ",".join(token["scopes"]), f"{token['prefix']}…", state, token["label"])
-        )
-    )
+    columns = (token["id"], ",".join(token["scopes"]), f"{token['prefix']}…", state, token["label"])
+    print_result(token, "  ".join(columns), is_json=is_json)
 
 
 def expiry_text(expires_at: str | None) -> str:

@@ -12,7 +12,7 @@ from tbupload.commands.connect import (
 )
 from tbupload.commands.expiry import expiry_field
 from tbupload.commands.token_lines import print_token
-from tbupload.console.output import print_json, print_line, print_message
+from tbupload.console.output import print_message, print_result
 from tbupload.errors import Refused, UsageError
 from tbupload.http.account import AccountClient
 
@@ -48,10 +48,8 @@ def _print_own(options: argparse.Namespace) -> int:
             f"there is no token for {access.server}: run `tbupload login --server "
             f"{access.server}`, or set TBHUB_TOKEN"
         )
-    if options.json:
-        print_json({"server": access.server, "token": access.token})
-    else:
-        print_line(access.token)
+    content = {"server": access.server, "token": access.token}
+    print_result(content, access.token, is_json=options.json)
     return 0
 
 
@@ -73,7 +71,4 @@ def _create(client: AccountClient, options: argparse.Namespace) -> None:
     if options.expires is not None:
         fields["expires_at"] = expiry_field(options.expires)
     created = client.create_token(options.workspace, fields)
-    if options.json:
-        print_json(created)
-    else:
-        print_line(created["token"])
+    print_result(created, created["token"], is_json=options.json)

@@ -18,7 +18,7 @@ from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.options.shared import READ_RETRY_TIMEOUT_SECONDS
 from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
-from tbupload.console.output import print_json, print_line
+from tbupload.console.output import print_json, print_line, print_result
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import counted, size_text
 from tbupload.errors import ServerError, UsageError
@@ -98,12 +98,8 @@ def _repair(
         f"sending {counted(result.lost_count, 'lost object')} again, and verifying once more"
     )
     repaired = Repair(client, verify_options, result.lost_objects, progress).run()
-    if options.json:
-        print_json({"event": "repaired", **asdict(repaired)})
-    else:
-        print_line(
-            f"sent again: {counted(repaired.objects, 'object')} ({size_text(repaired.bytes)})"
-        )
+    text = f"sent again: {counted(repaired.objects, 'object')} ({size_text(repaired.bytes)})"
+    print_result({"event": "repaired", **asdict(repaired)}, text, is_json=options.json)
     if repaired.left:
         progress.warn(
             f"{counted(repaired.left, 'lost object')} not found in the files: restore from a "

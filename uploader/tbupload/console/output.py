@@ -30,6 +30,14 @@ def print_json(content: dict[str, Any]) -> None:
         write_json(sys.stdout, content)
 
 
+def print_result(content: dict[str, Any], text: str, *, is_json: bool) -> None:
+    """Print a result on stdout, as JSON or as text; raises as `print_line`."""
+    if is_json:
+        print_json(content)
+    else:
+        print_line(text)
+
+
 def print_bytes(chunks: Iterable[bytes]) -> None:
     """Print a result on stdout as it is; on a terminal as text, with control characters escaped.
 

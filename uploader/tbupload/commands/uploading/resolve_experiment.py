@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.expiry import experiment_expiry_field
-from tbupload.console.output import ignore_broken_pipe, print_json, print_line
+from tbupload.console.output import ignore_broken_pipe, print_result
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import runs_text
 from tbupload.errors import Refused, UsageError
@@ -294,8 +294,6 @@ def _last_run_text(upload: ResumeRecord) -> str:
 
 
 def _print_target(event: str, streams: ExperimentStreams, options: argparse.Namespace) -> None:
+    content = {"event": event, "experiment_id": streams.experiment_id, "url": streams.url}
     with ignore_broken_pipe():
-        if options.json:
-            print_json({"event": event, "experiment_id": streams.experiment_id, "url": streams.url})
-        else:
-            print_line(streams.url)
+        print_result(content, streams.url, is_json=options.json)
