@@ -377,3 +377,11 @@ def test_embedded_chart_shows_what_its_link_shows(client, api, experiment):
     assert "did you mean 'tag'?" in misspelt.text
     nothing = client.get(path, params={"tag": "none", "token": link["token"]})
     assert nothing.status_code == 404
+
+
+def test_values_of_the_greatest_range_are_drawn(api, card):
+    experiment = api.new_experiment()
+    values = np.array([1.7e308, -1.7e308])
+    api.write(experiment, segment(stream("a"), 0, 9, scalars("loss", np.arange(2), values)))
+    drawn = card(api.headers, experiment, tag="loss")
+    assert lines(parse(drawn)) == ([[(62.0, 34.0), (626.0, 276.0)]], 0)

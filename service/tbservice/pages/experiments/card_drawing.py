@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, cycle
 from typing import Final
 
 import numpy as np
-from markupsafe import Markup
 
+from tbservice.pages.base.templates import TEMPLATES
 from tbservice.pages.experiments.card_content import CardContent
 from tbservice.pages.experiments.plotting import (
     find_range,
@@ -46,44 +46,6 @@ _COLOURS: Final = (
 )
 """Colours of the curves, in turn: each has a contrast of 3 to white and to the dark background."""
 
-_SVG: Final = Markup("""\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" \
-height="{height}" role="img" aria-label="{title}">
-<style>
-svg {{ background: #fff; font: 12px system-ui, "DejaVu Sans", sans-serif }}
-text {{ fill: #1b1f24 }}
-.tick {{ fill: #59616b; font-size: 11px }}
-.grid {{ stroke: #e2e2dd }}
-.curve {{ fill: none; stroke-width: 1.75; stroke-linejoin: round }}
-@media (prefers-color-scheme: dark) {{
-svg {{ background: #181c22 }}
-text {{ fill: #e8eaed }}
-.tick {{ fill: #a2abb6 }}
-.grid {{ stroke: #2a3038 }}
-.curve, .dot {{ filter: brightness(1.5) }}
-}}
-</style>
-<title>{title}</title>
-<text x="{left}" y="21" font-weight="600">{title}</text>{note}
-{axes}
-{curves}
-{legend}
-</svg>
-""")
-_NOTE: Final = Markup('<text class="tick" x="{}" y="21" text-anchor="end">{}</text>')
-_X_TICK: Final = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
-_Y_TICK: Final = Markup(
-    '<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    '<text class="tick" x="{label}" y="{baseline:.1f}" text-anchor="end">{text}</text>'
-)
-_LINE: Final = Markup('<polyline class="curve" stroke="{}" points="{}"/>')
-_BAND: Final = Markup('<polygon class="dot" opacity=".18" fill="{}" points="{}"/>')
-_DOT: Final = Markup('<circle class="dot" fill="{}" cx="{}" cy="{}" r="2.5"/>')
-_ENTRY: Final = Markup(
-    '<rect class="dot" x="{x}" y="{y}" width="10" height="10" rx="2" fill="{colour}"/>'
-    '<text x="{text_x}" y="{baseline}">{text}</text>'
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -112,8 +74,9 @@ class _Axis:
         span = self.high / 2 - self.low / 2
         if not (span > 0 and math.isfinite(span)):
             return [self.low]
-        power = 10.0 ** math.floor(math.log10(span * 2 / _TICKS))
-        step = next(power * k for k in (1, 2, 5, 10) if power * k >= span * 2 / _TICKS)
+        distance = span / _TICKS * 2  # not of all: the span of the largest numbers is infinite
+        power = 10.0 ** math.floor(math.log10(distance))
+        step = next(power * k for k in (1, 2, 5, 10) if power * k >= distance)
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
         return [number * step for number in range(first, last + 1)]
 
@@ -144,29 +107,35 @@ def draw_card(title: str, content: CardContent, look: Look) -> str:
     x_axis = _Axis(
         *(find_range([steps for steps, _ in drawn]) or _NO_RANGE), _LEFT, look.width - _RIGHT
     )
-    columns_of_y = [*(values for _, values in drawn), *itertools.chain(*bands)]
+    columns_of_y = [*(values for _, values in drawn), *chain(*bands)]
     y_axis = _Axis(*(find_range(columns_of_y) or _NO_RANGE), bottom, _TOP)
-    areas = [
-        _fill(x_axis.place(drawn[number][0]), y_axis.place(lower), y_axis.place(upper), number)
-        for number, (lower, upper) in enumerate(bands)
-    ]
     title, note = _clip(title), ""
     note_chars = _count_chars(look, 1) - len(title) - 2
     if content.note and note_chars >= _NOTE_CHARS_MIN:
-        note = _NOTE.format(look.width - _RIGHT, _clip(content.note, note_chars))
-    lines = [
-        _draw(x_axis.place(steps), y_axis.place(values), _COLOURS[number % len(_COLOURS)])
-        for number, (steps, values) in enumerate(drawn)
-    ]
-    return _SVG.format(
-        width=look.width,
-        height=look.height,
+        note = _clip(content.note, note_chars)
+    return TEMPLATES.render(
+        "card.svg",
+        look=look,
         left=_LEFT,
+        right=look.width - _RIGHT,
+        bottom=round(bottom),
         title=title,
         note=note,
-        axes=_draw_axes(x_axis, y_axis, look),
-        curves=Markup("\n").join([*areas, *reversed(lines)]),
-        legend=_draw_legend(rows, bottom + _BOTTOM, look),
+        x_ticks=_list_ticks(x_axis, x_axis.ticks()),
+        y_ticks=_list_ticks(
+            y_axis,
+            y_axis.powers() if look.is_logarithmic else y_axis.ticks(),
+            is_power=look.is_logarithmic,
+        ),
+        areas=[
+            (colour, outline(x_axis.place(steps), y_axis.place(lower), y_axis.place(upper)))
+            for colour, (steps, _), (lower, upper) in zip(cycle(_COLOURS), drawn, bands)
+        ],
+        lines=[
+            (colour, split_at_gaps(x_axis.place(steps), y_axis.place(values)))
+            for colour, (steps, values) in zip(cycle(_COLOURS), drawn)
+        ],
+        legend=_place_legend(rows, bottom + _BOTTOM, look),
     )
 
 
@@ -191,44 +160,15 @@ def _smooth(values: Float64s, weight: float) -> Float64s:
     return smoothed
 
 
-def _draw(xs: Float64s, ys: Float64s, colour: str) -> Markup:
-    """Return a line for each part without a gap; a dot for a point alone."""
-    return Markup("").join(
-        _LINE.format(colour, " ".join(points))
-        if len(points) > 1
-        else _DOT.format(colour, *points[0].split(","))
-        for points in split_at_gaps(xs, ys)
-    )
-
-
-def _fill(xs: Float64s, lower: Float64s, upper: Float64s, number: int) -> Markup:
-    """Return the area between the bounds, in each part without a gap."""
-    colour = _COLOURS[number % len(_COLOURS)]
-    return Markup("").join(
-        _BAND.format(colour, " ".join(points)) for points in outline(xs, lower, upper)
-    )
-
-
-def _draw_axes(x_axis: _Axis, y_axis: _Axis, look: Look) -> Markup:
-    parts = []
-    y_ticks = y_axis.powers() if look.is_logarithmic else y_axis.ticks()
-    for tick, position in zip(y_ticks, y_axis.place(np.array(y_ticks)).tolist(), strict=True):
-        text = format_number(10.0**tick if look.is_logarithmic else tick)
-        parts.append(
-            _Y_TICK.format(
-                left=_LEFT,
-                right=look.width - _RIGHT,
-                y=position,
-                label=_LEFT - 6,
-                baseline=position + 4,
-                text=text,
-            )
-        )
-    for tick, position in zip(
-        x_axis.ticks(), x_axis.place(np.array(x_axis.ticks())).tolist(), strict=True
-    ):
-        parts.append(_X_TICK.format(position, round(y_axis.start) + 16, format_number(tick)))
-    return Markup("\n").join(parts)
+def _list_ticks(
+    axis: _Axis, ticks: Sequence[float], *, is_power: bool = False
+) -> list[tuple[str, float]]:
+    """Return text and position of each tick; with `is_power`, ticks are logarithms."""
+    positions = axis.place(np.array(ticks)).tolist()
+    return [
+        (format_number(10.0**tick if is_power else tick), position)
+        for tick, position in zip(ticks, positions, strict=True)
+    ]
 
 
 def _count_chars(look: Look, columns: int) -> int:
@@ -251,20 +191,16 @@ def _list_legend(content: CardContent, chars: int) -> list[tuple[str, str]]:
     return entries
 
 
-def _draw_legend(rows: Sequence[Sequence[tuple[str, str]]], top: int, look: Look) -> Markup:
+def _place_legend(
+    rows: Sequence[Sequence[tuple[str, str]]], top: int, look: Look
+) -> list[tuple[int, int, str, str]]:
+    """Return position, colour and text of each entry."""
     width = (look.width - _LEFT - _RIGHT) / max(map(len, rows), default=1)
-    return Markup("\n").join(
-        _ENTRY.format(
-            x=_LEFT + round(column * width),
-            y=top + row * _ROW_HEIGHT,
-            colour=colour,
-            text_x=_LEFT + round(column * width) + 16,
-            baseline=top + row * _ROW_HEIGHT + 9,
-            text=text,
-        )
+    return [
+        (_LEFT + round(column * width), top + row * _ROW_HEIGHT, colour, text)
         for row, entries in enumerate(rows)
         for column, (colour, text) in enumerate(entries)
-    )
+    ]
 
 
 def _last(values: Float64s) -> str:
