@@ -5,28 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tbservice.errors import StartupError
 from tbservice.local.embedded.data_directory import DataDirectory
-from tbservice.local.embedded.instance import Instance, make_settings
+from tbservice.local.embedded.instance import Instance, Servers, make_settings
 from tbservice.local.embedded.ports import LOOPBACK
 from tbservice.local.embedded.postgres import Postgres
 from tbservice.local.embedded.seaweedfs import SeaweedFS
 from tbservice.settings import Settings
 
 _DEFAULT_URL: Final = "http://127.0.0.1:6060"
-
-
-@dataclass(frozen=True, slots=True)
-class AttachedInstance:
-    """The servers of a data directory that another process has started."""
-
-    directory: DataDirectory
-    postgres: Postgres
-    seaweedfs: SeaweedFS
 
 
 @contextmanager
@@ -58,7 +48,7 @@ def open_instance(path: Path, *, creates: bool = False) -> Iterator[Settings]:
         directory = DataDirectory.attach(path)
         ports = directory.saved_ports()
         postgres = Postgres(directory, ports.pop("postgres"))
-        yield _settings(AttachedInstance(directory, postgres, SeaweedFS(directory, ports)))
+        yield _settings(Servers(directory, postgres, SeaweedFS(directory, ports)))
         return
     with Instance(path) as instance:
         yield _settings(instance)
@@ -78,7 +68,7 @@ def _is_there(path: Path) -> bool:
         return True
 
 
-def _settings(instance: Instance | AttachedInstance) -> Settings:
+def _settings(instance: Servers) -> Settings:
     url = instance.directory.public_url or _DEFAULT_URL
     settings = make_settings(instance, host=LOOPBACK, port=0, public_url=url)
     return settings.model_copy(update={"backup_database_url": instance.postgres.superuser_url()})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from pydantic import SecretStr
 
@@ -21,7 +22,16 @@ STARTS_MAX = 3
 """Starts (items), each with other ports, if a server stops first: a foreign one may have a port."""
 
 
-class Instance:
+@dataclass(eq=False)
+class Servers:
+    """The servers of a data directory, started by this process or by another one."""
+
+    directory: DataDirectory
+    postgres: Postgres
+    seaweedfs: SeaweedFS
+
+
+class Instance(Servers):
     """A context manager in which both servers are ready.
 
     Enter it in a thread that lives longer than the servers: see `subprocesses.ChildProcess`.
@@ -123,22 +133,6 @@ class Instance:
     def _add(self, child: ChildProcess) -> ChildProcess:
         self.children.append(child)
         return child
-
-
-class Servers(Protocol):
-    """The servers of a data directory, started by this process or by another one."""
-
-    @property
-    def directory(self) -> DataDirectory:
-        """Return the directory."""
-
-    @property
-    def postgres(self) -> Postgres:
-        """Return PostgreSQL."""
-
-    @property
-    def seaweedfs(self) -> SeaweedFS:
-        """Return the S3 server."""
 
 
 def make_settings(instance: Servers, *, host: str, port: int, public_url: str) -> Settings:
