@@ -42,7 +42,10 @@ class ReaderAuth(AuthProvider):  # type: ignore[misc] # tensorboard has no annot
 
 
 class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard has no annotations
-    """Reads from the `Source` in the request's context; it has no state."""
+    """Reads from the `Source` in the request's context; it has no state.
+
+    `wanted` are `plugin_name`, and `run_tag_filter` of some: see `_make_selection`.
+    """
 
     def list_plugins(self, ctx: RequestContext, *, experiment_id: str) -> list[str]:
         """Return the names of the plugins that own series, sorted."""
@@ -57,48 +60,30 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         ]
 
     def list_scalars(
-        self,
-        ctx: RequestContext,
-        *,
-        experiment_id: str,
-        plugin_name: str,
-        run_tag_filter: provider.RunTagFilter | None = None,
+        self, ctx: RequestContext, *, experiment_id: str, **wanted: Any
     ) -> _Nested[provider.ScalarTimeSeries]:
         """Return the description of each scalar series; reads no points."""
-        selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
         return _nest(
             (
                 series,
                 provider.ScalarTimeSeries(**_description(series), last_value=series.last_value),
             )
-            for series in _get_source(ctx, experiment_id).list_series(selection)
+            for series in _list_series(ctx, experiment_id, DataClass.SCALAR, **wanted)
         )
 
     def list_tensors(
-        self,
-        ctx: RequestContext,
-        *,
-        experiment_id: str,
-        plugin_name: str,
-        run_tag_filter: provider.RunTagFilter | None = None,
+        self, ctx: RequestContext, *, experiment_id: str, **wanted: Any
     ) -> _Nested[provider.TensorTimeSeries]:
         """Return the description of each tensor series; reads no points."""
-        selection = _make_selection(plugin_name, run_tag_filter, DataClass.TENSOR)
         return _nest(
             (series, provider.TensorTimeSeries(**_description(series)))
-            for series in _get_source(ctx, experiment_id).list_series(selection)
+            for series in _list_series(ctx, experiment_id, DataClass.TENSOR, **wanted)
         )
 
     def list_blob_sequences(
-        self,
-        ctx: RequestContext,
-        *,
-        experiment_id: str,
-        plugin_name: str,
-        run_tag_filter: provider.RunTagFilter | None = None,
+        self, ctx: RequestContext, *, experiment_id: str, **wanted: Any
     ) -> _Nested[provider.BlobSequenceTimeSeries]:
         """Return the description of each blob sequence series; reads no points."""
-        selection = _make_selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
         return _nest(
             (
                 series,
@@ -106,69 +91,45 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
                     **_description(series), max_length=series.max_length
                 ),
             )
-            for series in _get_source(ctx, experiment_id).list_series(selection)
+            for series in _list_series(ctx, experiment_id, DataClass.BLOB_SEQUENCE, **wanted)
         )
 
     def read_scalars(
-        self,
-        ctx: RequestContext,
-        *,
-        experiment_id: str,
-        plugin_name: str,
-        downsample: int,
-        run_tag_filter: provider.RunTagFilter | None = None,
+        self, ctx: RequestContext, *, experiment_id: str, downsample: int, **wanted: Any
     ) -> _Nested[list[provider.ScalarDatum]]:
         """Return at most `downsample` points of each series, in step order."""
-        selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
+        selection = _make_selection(DataClass.SCALAR, **wanted)
         samples = _get_source(ctx, experiment_id).read_scalars(selection, downsample)
         return _nest((series, _scalar_data(sample)) for series, sample in samples)
 
     def read_last_scalars(
-        self,
-        ctx: RequestContext,
-        *,
-        experiment_id: str,
-        plugin_name: str,
-        run_tag_filter: provider.RunTagFilter | None = None,
+        self, ctx: RequestContext, *, experiment_id: str, **wanted: Any
     ) -> _Nested[provider.ScalarDatum]:
         """Return the point with the highest step of each series, from the series' row."""
-        selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
         return _nest(
             (
                 series,
                 provider.ScalarDatum(series.last_step, series.last_wall_time, series.last_value),
             )
-            for series in _get_source(ctx, experiment_id).list_series(selection)
+            for series in _list_series(ctx, experiment_id, DataClass.SCALAR, **wanted)
         )
 
     def read_tensors(
-        self,
-        ctx: RequestContext,
-        *,
-        experiment_id: str,
-        plugin_name: str,
-        downsample: int,
-        run_tag_filter: provider.RunTagFilter | None = None,
+        self, ctx: RequestContext, *, experiment_id: str, downsample: int, **wanted: Any
     ) -> _Nested[list[provider.TensorDatum]]:
         """Return at most `downsample` points of each series, in step order.
 
         String tensors are object arrays of bytes.
         """
-        selection = _make_selection(plugin_name, run_tag_filter, DataClass.TENSOR)
+        selection = _make_selection(DataClass.TENSOR, **wanted)
         samples = _get_source(ctx, experiment_id).read_tensors(selection, downsample)
         return _nest((series, _tensor_data(sample)) for series, sample in samples)
 
     def read_blob_sequences(
-        self,
-        ctx: RequestContext,
-        *,
-        experiment_id: str,
-        plugin_name: str,
-        downsample: int,
-        run_tag_filter: provider.RunTagFilter | None = None,
+        self, ctx: RequestContext, *, experiment_id: str, downsample: int, **wanted: Any
     ) -> _Nested[list[provider.BlobSequenceDatum]]:
         """Return at most `downsample` points per series, in step order; values are blob keys."""
-        selection = _make_selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
+        selection = _make_selection(DataClass.BLOB_SEQUENCE, **wanted)
         samples = _get_source(ctx, experiment_id).read_blob_sequences(selection, downsample)
         return _nest((series, _blob_data(sample)) for series, sample in samples)
 
@@ -190,14 +151,21 @@ def _get_source(ctx: RequestContext, experiment_id: str) -> Source:
     return source
 
 
+def _list_series(
+    ctx: RequestContext, experiment_id: str, data_class: DataClass, **wanted: Any
+) -> list[Series]:
+    return _get_source(ctx, experiment_id).list_series(_make_selection(data_class, **wanted))
+
+
 def _make_selection(
-    plugin: str, run_tag_filter: provider.RunTagFilter | None, data_class: DataClass
+    data_class: DataClass,
+    *,
+    plugin_name: str,
+    run_tag_filter: provider.RunTagFilter | None = None,
 ) -> Selection:
     """Return the filter as a Selection: in both, None selects all and an empty set nothing."""
-    if run_tag_filter is None:
-        return Selection(plugin=plugin, data_class=data_class)
-    runs, tags = run_tag_filter.runs, run_tag_filter.tags
-    return Selection(plugin=plugin, runs=runs, tags=tags, data_class=data_class)
+    chosen = run_tag_filter or provider.RunTagFilter()
+    return Selection(plugin_name, chosen.runs, chosen.tags, data_class)
 
 
 def _nest(pairs: Iterable[tuple[Series, _T]]) -> _Nested[_T]:

@@ -1,1 +1,0 @@
-"""Comparisons: the page over several experiments."""
