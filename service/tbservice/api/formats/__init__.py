@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from tbservice.api.formats.arrow import write_arrow
+from tbservice.api.formats.columnar import write_arrow, write_parquet
 from tbservice.api.formats.csv_format import encode_csv
 from tbservice.api.formats.frames import encode_frames, table_frames
 from tbservice.api.formats.json_format import encode_json
-from tbservice.api.formats.parquet import write_parquet
 from tbservice.api.formats.tables import make_schema, record_batches
 from tbservice.errors import NotAcceptable
 from tbservice.reading.full_scan import SeriesChunk

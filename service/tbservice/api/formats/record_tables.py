@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tbservice.api.formats import MEDIA_TYPES, Format, coalesce, csv_fields
-from tbservice.api.formats.arrow import write_arrow
-from tbservice.api.formats.parquet import write_parquet
+from tbservice.api.formats.columnar import write_arrow, write_parquet
 
 
 class TableFormat(enum.StrEnum):
