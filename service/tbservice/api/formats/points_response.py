@@ -35,9 +35,6 @@ from tbwire.points import DataClass
 SAMPLING_HEADER: Final = "Tbhub-Sampling"
 """Header of every response with points, in any format."""
 
-_HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
-"""Without it, browsers may render names and values that clients sent as a page."""
-
 RESPONSES: Final[Responses] = {
     200: {
         "description": "The points. With `sampling=all` and no `last`, they are streamed while "
@@ -107,7 +104,7 @@ def make_points_response(
     media_type = MEDIA_TYPES[Format.POINTS if points_request.names_lost else points_request.format]
     encode = _make_encoder(objects, points_request, rule)
     if points_request.is_full_scan:
-        headers = {**_HEADERS, SAMPLING_HEADER: rule}
+        headers = {SAMPLING_HEADER: rule}
         return stream_response(
             lambda: encode(_full_scan(database, grant, points_request)), headers, media_type
         )
@@ -130,7 +127,7 @@ def make_points_response(
         is_small_json = points_request.format is Format.JSON and not must_stream
         chunks = [] if is_small_json else make_chunks(db, grant, samples)
 
-    headers = {**_HEADERS, SAMPLING_HEADER: _sampling_header(rule, samples)}
+    headers = {SAMPLING_HEADER: _sampling_header(rule, samples)}
     if is_small_json:
         loaded = load_samples(objects, samples)
         return Response(

@@ -16,9 +16,6 @@ from tbservice.api.formats.record_tables import (
 from tbservice.api.http.openapi_errors import Responses
 from tbservice.api.http.streaming import stream_response
 
-_HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
-"""Without it, browsers may render names and values that clients sent as a page."""
-
 _RESPONSES: Final[Responses] = {
     200: {
         "description": "The table, streamed while it is read: a truncated response ends without "
@@ -40,7 +37,7 @@ def respond_table(
     format_: TableFormat, make: Callable[[], RecordTable], file: str | None = None
 ) -> Response:
     """Return a response that is encoded while it is sent; browsers store it as `file`, in ASCII."""
-    stored = {} if file is None else {"Content-Disposition": f'attachment; filename="{file}"'}
+    headers = {} if file is None else {"Content-Disposition": f'attachment; filename="{file}"'}
     return stream_response(
-        lambda: encode_table(format_, make()), {**_HEADERS, **stored}, TABLE_MEDIA_TYPES[format_]
+        lambda: encode_table(format_, make()), headers, TABLE_MEDIA_TYPES[format_]
     )

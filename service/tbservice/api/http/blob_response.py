@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from tbservice.admission import admitted
+from tbservice.api.http.etag import has_current_copy
 from tbservice.api.http.head_requests import wants_body
 from tbservice.objects.object_store import ObjectStore
 from tbservice.types.series import Blob
@@ -35,7 +36,7 @@ def blob_response(objects: ObjectStore, blob: Blob, request: Request) -> Respons
     416 if the range is outside the blob. The bytes are streamed.
     """
     headers = {**_HEADERS, "ETag": f'"{blob.sha256}"'}
-    if _has_current_copy(request, blob):
+    if has_current_copy(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
 
     start, end = _parse_range(request, blob)
@@ -54,15 +55,6 @@ def blob_response(objects: ObjectStore, blob: Blob, request: Request) -> Respons
     return StreamingResponse(
         admitted.iterate_in_turns(chunks), 206 if is_partial else 200, headers, blob.content_type
     )
-
-
-def _has_current_copy(request: Request, blob: Blob) -> bool:
-    """Return whether `If-None-Match` contains the blob's ETag (RFC 9110, section 13.1.2)."""
-    tags = [
-        tag.strip().removeprefix("W/")
-        for tag in request.headers.get("if-none-match", "").split(",")
-    ]
-    return f'"{blob.sha256}"' in tags or "*" in tags
 
 
 def _parse_range(request: Request, blob: Blob) -> tuple[int, int]:

@@ -20,7 +20,7 @@ _WRITTEN_BYTES: Final = 512 * 1024
 
 def is_small_body(request: Request) -> bool:
     """Return whether the request announces a body that may be read before its grant is checked."""
-    announced = _announced_bytes(request)
+    announced = announced_bytes(request)
     return announced is not None and announced <= SMALL_BODY_BYTES_MAX
 
 
@@ -116,7 +116,7 @@ async def _receive_chunks(
     request: Request, bytes_max: int, seconds_max: float
 ) -> AsyncIterator[bytes]:
     too_large = TooLarge(f"the body exceeds this route's limit of {bytes_max} bytes")
-    if (_announced_bytes(request) or 0) > bytes_max:
+    if (announced_bytes(request) or 0) > bytes_max:
         raise too_large  # before any of it is received
     size = 0
     try:
@@ -132,7 +132,8 @@ async def _receive_chunks(
         ) from error
 
 
-def _announced_bytes(request: Request) -> int | None:
+def announced_bytes(request: Request) -> int | None:
+    """Return the request's Content-Length in bytes; None without a valid one."""
     announced = request.headers.get("content-length", "")
     return int(announced) if announced.isascii() and announced.isdigit() else None
 

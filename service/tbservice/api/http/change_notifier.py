@@ -119,17 +119,6 @@ class ChangeNotifier:
             self._committed.add(experiment_id)
             self._wake.set()
 
-    def check_room(self, size: int) -> None:
-        """Raise TooManyRequests if an event of `size` bytes does not fit the caller's share.
-
-        The share is that of unread response bytes. Events of a tail that has begun are counted in
-        it, but not refused: one change may send an event to all tails of a caller at once.
-        """
-        current = admitted.current()
-        unread = current.shares.unread_bytes
-        if not unread.has_room(current.caller, size):
-            raise unread.over_share_error(current.caller)
-
     def close(self) -> None:
         """End every tail and refuse new ones."""
         self.is_closed = True

@@ -8,7 +8,7 @@ protection against requests from other sites; browser sessions are refused there
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
@@ -53,23 +53,16 @@ def get_settings(request: Request) -> Settings:
     return cast("Settings", request.app.state.settings)
 
 
-# Coroutines, as FastAPI runs each plain function in a worker thread: too much for an attribute.
+def from_state(name: str) -> Any:
+    """Return a dependency on an attribute of the application's state.
 
+    A coroutine, as FastAPI runs each plain function in a worker thread: too much for an attribute.
+    """
 
-async def _get_database(request: Request) -> Database:
-    return get_database(request)
+    async def get(request: Request) -> Any:
+        return getattr(request.app.state, name)
 
-
-async def _get_object_store(request: Request) -> ObjectStore:
-    return get_object_store(request)
-
-
-async def _ingest(request: Request) -> Ingest:
-    return cast("Ingest", request.app.state.ingest)
-
-
-async def _get_settings(request: Request) -> Settings:
-    return get_settings(request)
+    return Depends(get)
 
 
 class _ReadsSecret(HTTPBearer):
@@ -99,10 +92,10 @@ class _ReadsSecret(HTTPBearer):
         return grants.require_no_session(secret)
 
 
-UsesDatabase = Annotated[Database, Depends(_get_database)]
-UsesObjects = Annotated[ObjectStore, Depends(_get_object_store)]
-UsesIngest = Annotated[Ingest, Depends(_ingest)]
-UsesSettings = Annotated[Settings, Depends(_get_settings)]
+UsesDatabase = Annotated[Database, from_state("database")]
+UsesObjects = Annotated[ObjectStore, from_state("objects")]
+UsesIngest = Annotated[Ingest, from_state("ingest")]
+UsesSettings = Annotated[Settings, from_state("settings")]
 Secret = Annotated[str | None, Depends(_ReadsSecret())]
 
 
@@ -176,22 +169,10 @@ def _grant_read_by_token(
     return grants.grant_read_by_token(db, experiment_id, secret)[0]
 
 
-def _grant_append(
-    db: Connection, secret: str | None, experiment_id: str, _request: Request
-) -> AppendGrant:
-    return grants.grant_append(db, experiment_id, secret)
-
-
-def _grant_admin(
-    db: Connection, secret: str | None, experiment_id: str, _request: Request
-) -> AdminGrant:
-    return grants.grant_admin(db, experiment_id, secret)
-
-
-def _grant_links(
-    db: Connection, secret: str | None, experiment_id: str, _request: Request
-) -> AdminGrant:
-    return grants.grant_admin(db, experiment_id, secret, allows_kept_copy=True)
+def _grant_experiment(look_up: Callable[..., Grant], **options: bool) -> _Needs:
+    return _NeedsOfExperiment(
+        lambda db, secret, experiment_id, _request: look_up(db, experiment_id, secret, **options)
+    )
 
 
 def _grant_workspace(scope: Scope) -> _Needs:
@@ -221,6 +202,8 @@ MayManageIn = Annotated[WorkspaceGrant, Depends(_grant_in_workspace(Scope.ADMIN)
 MayRestore = Annotated[WorkspaceGrant, Depends(_grant_workspace(Scope.ADMIN))]
 MayRead = Annotated[ReadGrant, Depends(_NeedsOfExperiment(_grant_read))]
 MayReadByToken = Annotated[ReadGrant, Depends(_NeedsOfExperiment(_grant_read_by_token))]
-MayAppend = Annotated[AppendGrant, Depends(_NeedsOfExperiment(_grant_append))]
-MayAdminister = Annotated[AdminGrant, Depends(_NeedsOfExperiment(_grant_admin))]
-MayEndLinks = Annotated[AdminGrant, Depends(_NeedsOfExperiment(_grant_links))]
+MayAppend = Annotated[AppendGrant, Depends(_grant_experiment(grants.grant_append))]
+MayAdminister = Annotated[AdminGrant, Depends(_grant_experiment(grants.grant_admin))]
+MayEndLinks = Annotated[
+    AdminGrant, Depends(_grant_experiment(grants.grant_admin, allows_kept_copy=True))
+]

@@ -78,6 +78,16 @@ def is_conditional(request: Request) -> bool:
     return request.method == "GET" and isinstance(request.scope.get("route"), ConditionalRoute)
 
 
+def has_current_copy(request: Request, entity_tag: str) -> bool:
+    """Return whether `If-None-Match` has an ETag (RFC 9110, section 13.1.2).
+
+    It uses the weak comparison: "W/" does not count.
+    """
+    sent = request.headers.get("if-none-match", "").split(",")
+    client_tags = {tag.strip().removeprefix("W/") for tag in sent}
+    return bool(client_tags & {entity_tag, "*"})
+
+
 def answer_if_current(request: Request, grant: Grant, state: str) -> None:
     """Set the ETag of the response, and end the request with 304 if `If-None-Match` has it.
 
@@ -97,12 +107,7 @@ def answer_if_current(request: Request, grant: Grant, state: str) -> None:
     # other's.
     variant = zlib.crc32(repr(varies_with).encode())
     request.state.entity_tag = f'"{_SOFTWARE_VERSION}-{state}-{variant:x}"'
-    # If-None-Match uses the weak comparison (RFC 9110, section 13.1.2): "W/" does not count.
-    client_tags = [
-        tag.strip().removeprefix("W/")
-        for tag in request.headers.get("if-none-match", "").split(",")
-    ]
-    if request.state.entity_tag in client_tags or client_tags == ["*"]:
+    if has_current_copy(request, request.state.entity_tag):
         raise _Answered(Response(status_code=304))
     if not request.scope["route"].keeps_answers:
         return

@@ -49,10 +49,11 @@ def refuse_unread(size: int) -> None:
     """Raise TooManyRequests if the caller's unread responses leave no room for one more.
 
     Callers of this spare themselves the encoding of a response that cannot be sent anyway:
-    `admission/answers.py` checks its true size again.
+    `admission/answers.py` checks its true size again. Events of a tail that has begun are counted
+    there, but not refused: one change may send an event to all tails of a caller at once.
 
     Args:
-        size: Minimum size of the response in bytes.
+        size: Minimum size of the response, or of the event, in bytes.
     """
     current = admitted.current()
     unread = current.shares.unread_bytes

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
-from fastapi import Depends, Request, status
+from fastapi import status
 from pydantic import BaseModel, Field
 
+from tbservice.api.http.dependencies import from_state
 from tbservice.api.http.readiness import ObjectStoreState, Readiness
 from tbservice.api.http.routers import make_router
 
@@ -31,18 +32,13 @@ class ReadyAnswer(BaseModel):
     )
 
 
-def get_readiness(request: Request) -> Readiness:
-    """Return the application's `Readiness`."""
-    return cast("Readiness", request.app.state.readiness)
-
-
 @router.get("/healthz", status_code=status.HTTP_204_NO_CONTENT)
 async def is_running() -> None:
     """Return 204: the process runs. Use it as a liveness check."""
 
 
 @router.get("/readyz", response_model_exclude_none=True)
-def is_ready(readiness: Annotated[Readiness, Depends(get_readiness)]) -> ReadyAnswer:
+def is_ready(readiness: Annotated[Readiness, from_state("readiness")]) -> ReadyAnswer:
     """Return 200 if PostgreSQL accepts writes, else 503. Use it as a readiness check.
 
     503 means that PostgreSQL cannot be reached, is a standby, or has a full disk. The state of S3

@@ -189,7 +189,7 @@ def read_graph(
         raise MalformedRequest("'limit_attr_size' requires 'large_attrs_key'")
     with database.snapshot(grant) as db:
         blob = media.get_last_blob(db, grant, media.get_graph_series(db, grant, run))
-    return _gzip_response(_graph_text(request, blob, size_max, large_attrs_key or ""))
+    return _run_job(request, "write_graph", blob, size_max, large_attrs_key or "")
 
 
 @router.get("/data/run_metadata", response_class=Response, openapi_extra=WANTS_RUN_AND_TAG)
@@ -200,35 +200,19 @@ def read_run_metadata(
     run, tag = run_and_tag
     with database.snapshot(grant) as db:
         blob = media.get_last_blob(db, grant, media.get_run_metadata_series(db, grant, run, tag))
-    return _gzip_response(_run_metadata_text(request, blob))
+    return _run_job(request, "write_run_metadata", blob)
 
 
 def _media_query(index: int, run: str, tag: str) -> str:
     return urlencode({"index": index, "tagname": tag, "run": run})
 
 
-def _gzip_response(text: bytes) -> Response:
-    headers = {"Content-Encoding": "gzip", "X-Content-Type-Options": "nosniff"}
-    return Response(text, headers=headers, media_type="text/plain; charset=utf-8")
+def _run_job(request: Request, job: str, blob: Blob, *arguments: object) -> Response:
+    """Return the gzipped text that a job of `graph_text` makes of a blob.
 
-
-def _graph_text(
-    request: Request, blob: Blob, attribute_bytes_max: int | None, large_attributes_key: str
-) -> bytes:
-    """Return the gzipped text of a GraphDef; for the arguments, see `graph_text.write_graph`.
-
-    Raises Invalid if the blob is not a GraphDef, TooLarge if it is over the limit, and the errors
-    of `HandlerPool.in_process`.
+    Raises Invalid if the blob is not such a message, TooLarge if it is over the limit, and the
+    errors of `HandlerPool.in_process`.
     """
-    return _run_job(request, "write_graph", blob, attribute_bytes_max, large_attributes_key)
-
-
-def _run_metadata_text(request: Request, blob: Blob) -> bytes:
-    """Return the gzipped text of a RunMetadata; raises as `read_graph`."""
-    return _run_job(request, "write_run_metadata", blob)
-
-
-def _run_job(request: Request, job: str, blob: Blob, *arguments: object) -> bytes:
     if blob.size > limits.GRAPH_TEXT_BYTES_MAX:
         raise TooLarge(
             f"the blob has {blob.size} bytes; at most {limits.GRAPH_TEXT_BYTES_MAX} are converted "
@@ -238,4 +222,6 @@ def _run_job(request: Request, job: str, blob: Blob, *arguments: object) -> byte
     content: Iterable[bytes] = get_object_store(request).read(blob.object_key, 0, blob.size)
     handlers = cast("HandlerPool", request.app.state.handlers)
     work = functools.partial(handlers.in_process, calls={}, cancel=lambda: None)
-    return cast("bytes", from_thread.run(work, job, b"".join(content), *arguments))
+    text = cast("bytes", from_thread.run(work, job, b"".join(content), *arguments))
+    headers = {"Content-Encoding": "gzip", "X-Content-Type-Options": "nosniff"}
+    return Response(text, headers=headers, media_type="text/plain; charset=utf-8")

@@ -27,7 +27,6 @@ from tbservice.api.v1.experiments.experiment_schemas import (
     ExperimentsQuery,
     ListedAnswer,
     NewExperiment,
-    experiment_url,
     make_answer,
     make_deleted,
     make_listed,
@@ -36,12 +35,10 @@ from tbservice.api.v1.experiments.experiment_schemas import (
 from tbservice.experiments import deletion, details, lifecycle, listing, uploads
 from tbservice.settings import Settings
 from tbservice.types.experiments import Experiment
-from tbservice.types.grants import Grant
+from tbservice.types.grants import Grant, ReadGrant
 
 # No ETags: the status of an experiment changes without its data, and with time.
 router = make_router(prefix="/api/v1/experiments", tags=["experiments"])
-
-__all__ = ["experiment_url", "router"]
 
 
 @router.post(
@@ -141,20 +138,7 @@ def show_experiment(
     """Return one experiment."""
     with database.snapshot(grant) as db:
         experiment = lifecycle.get_experiment(db, grant)
-        notes = lifecycle.get_notes(db, experiment, grant)
-        found = uploads.find_status(db, grant, experiment)
-        known = details.read_details(db, grant, [experiment]) if with_details else {}
-        is_archived = lifecycle.is_archived(db, grant, experiment)
-        is_published = lifecycle.is_published(db, experiment)
-    return make_answer(
-        settings,
-        experiment,
-        notes,
-        found,
-        known.get(experiment.experiment_id),
-        is_archived=is_archived,
-        is_published=is_published,
-    )
+        return _answer(db, grant, settings, experiment, with_details=with_details)
 
 
 @router.patch("/{experiment_id}")
@@ -200,16 +184,21 @@ def restore_experiment(
 
 
 def _answer(
-    db: Connection, grant: Grant, settings: Settings, experiment: Experiment
+    db: Connection,
+    grant: Grant,
+    settings: Settings,
+    experiment: Experiment,
+    *,
+    with_details: bool = False,
 ) -> ExperimentAnswer:
-    notes = lifecycle.get_notes(db, experiment)
-    found = uploads.find_status(db, grant, experiment)
-    is_archived = lifecycle.is_archived(db, grant, experiment)
+    reader = grant if isinstance(grant, ReadGrant) else None
+    known = details.read_details(db, grant, [experiment]) if with_details else {}
     return make_answer(
         settings,
         experiment,
-        notes,
-        found,
-        is_archived=is_archived,
+        lifecycle.get_notes(db, experiment, reader),
+        uploads.find_status(db, grant, experiment),
+        known.get(experiment.experiment_id),
+        is_archived=lifecycle.is_archived(db, grant, experiment),
         is_published=lifecycle.is_published(db, experiment),
     )

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import Depends, Header, Request, Response
+from fastapi import Header, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tbservice import limits
 from tbservice.api.http.change_notifier import ChangeNotifier, ExperimentState
-from tbservice.api.http.dependencies import MayRead, Secret, UsesDatabase, UsesObjects
+from tbservice.api.http.dependencies import MayRead, Secret, UsesDatabase, UsesObjects, from_state
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
 from tbservice.api.http.routers import make_router
+from tbservice.api.http.streaming import refuse_unread
 from tbservice.api.v1.points.changes import (
     POST_FOR,
     SINCE_IN_URL,
@@ -134,7 +135,7 @@ class _TailReader:
         """
         points_event = await self.read_next(since)
         event = b"" if points_event.is_empty else points_event.event
-        self.notifier.check_room(len(event))
+        refuse_unread(len(event))
         return event, points_event.cursor, points_event.has_more
 
     def _read_next(self, since: str | None) -> _PointsEvent:
@@ -173,13 +174,7 @@ class _TailReader:
             grants.grant_read(db, self.grant.experiment_id, self.secret)
 
 
-async def _get_change_notifier(request: Request) -> ChangeNotifier:
-    """Return the application's notifier."""
-    notifier: ChangeNotifier = request.app.state.notifier
-    return notifier
-
-
-UsesChangeNotifier = Annotated[ChangeNotifier, Depends(_get_change_notifier)]
+UsesChangeNotifier = Annotated[ChangeNotifier, from_state("notifier")]
 LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", max_length=limits.CURSOR_IN_URL_CHARS_MAX)
 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import orjson
 from fastapi import Query, Response
 from pydantic import Field
 
+from tbservice.api.formats.json_encoding import json_response
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.openapi_errors import Responses
@@ -97,9 +97,7 @@ def read_scalar_distribution(
             "outside": density.outside,
         },
     }
-    return Response(
-        orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json"
-    )
+    return json_response(content)
 
 
 @router.get("/nearest", responses=_RESPONSES, response_class=Response)
@@ -114,5 +112,4 @@ def find_nearest_run(
     place = (query.step, query.value)
     with database.snapshot(grant) as db:
         found = find_nearest(db, grant, query.to_query(), place)
-    content = {"run": found.run, "step": found.step, "value": found.value}
-    return Response(orjson.dumps(content), media_type="application/json")
+    return json_response({"run": found.run, "step": found.step, "value": found.value})

@@ -15,11 +15,11 @@ from tbservice.api.http.body import decompress, is_small_body, read_body
 from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesIngest, UsesSettings
 from tbservice.api.http.grant_route import look_up_grants
 from tbservice.api.http.routers import make_router
-from tbservice.api.v1.experiments.experiments import experiment_url
+from tbservice.api.v1.experiments.experiment_schemas import experiment_url
 from tbservice.errors import MalformedRequest
 from tbservice.ingest.commit import CommitResult
 from tbservice.ingest.service import list_cursors
-from tbservice.types.series import Cursor, Stream
+from tbservice.types.series import Cursor
 from tbwire import wire_pb2
 
 router = make_router(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
@@ -162,20 +162,10 @@ def _result_message(result: CommitResult) -> wire_pb2.WriteResult:
 
 def _cursor_message(cursor: Cursor) -> wire_pb2.Cursor:
     return wire_pb2.Cursor(
-        stream=_stream_message(cursor.stream),
+        stream=wire_pb2.Stream(**asdict(cursor.stream)),
         offset=cursor.offset,
         checksum=cursor.checksum,
         skipped=[
             wire_pb2.Skipped(reason=reason, count=count) for reason, count in cursor.skipped.items()
         ],
-    )
-
-
-def _stream_message(stream: Stream) -> wire_pb2.Stream:
-    return wire_pb2.Stream(
-        run=stream.run,
-        file_name=stream.file_name,
-        first_record_digest=stream.first_record_digest,
-        generation=stream.generation,
-        filters_digest=stream.filters_digest,
     )

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from tbservice import limits
-from tbservice.api.http.body import spool_body, spool_body_parts
+from tbservice.api.http.body import announced_bytes, spool_body, spool_body_parts
 from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesObjects
 from tbservice.api.http.routers import make_router
 from tbservice.errors import Invalid, Unavailable
@@ -121,7 +121,7 @@ async def put_blob(
             )
         return Response(_answer(state).model_dump_json(), media_type="application/json")
 
-    if _content_length(request) > limits.BLOB_PART_BYTES:
+    if (announced_bytes(request) or 0) > limits.BLOB_PART_BYTES:
         await _store_in_parts(grant, digest, request, database, objects, is_repair=repair)
     else:
         async with spool_body(request, limits.BLOB_BYTES_MAX, BLOB_SECONDS_MAX) as (
@@ -145,7 +145,8 @@ async def _store_in_parts(
 
     So no more than a part is on local disk or in memory at a time.
     """
-    size, offset, state = _content_length(request), 0, BlobState(is_stored=False, received_bytes=0)
+    size, offset = announced_bytes(request) or 0, 0
+    state = BlobState(is_stored=False, received_bytes=0)
     async for file, length in spool_body_parts(
         request, limits.BLOB_PART_BYTES, limits.BLOB_BYTES_MAX, BLOB_SECONDS_MAX
     ):
@@ -164,9 +165,3 @@ def _answer(state: BlobState) -> BlobStateAnswer:
         received_bytes=state.received_bytes,
         piece_bytes=limits.BLOB_PART_BYTES,
     )
-
-
-def _content_length(request: Request) -> int:
-    """Return the request's Content-Length in bytes, 0 without a valid one."""
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isascii() and length.isdigit() else 0

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, StringCons
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAppend, MayReadByToken, UsesDatabase
-from tbservice.api.http.request_models import FewFields
+from tbservice.api.http.request_models import After, FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.experiment_values import NewUpload, StatusOf, UploadEnd, UploadStatus
 from tbservice.experiments import uploads
@@ -153,7 +153,7 @@ class UploadPage(BaseModel):
 def list_uploads(
     grant: MayReadByToken,
     database: UsesDatabase,
-    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
+    after: After = None,
     limit: Annotated[
         int,
         Query(ge=1, le=limits.UPLOADS_PAGE_ITEMS_MAX, description="Maximum uploads per page"),
