@@ -22,8 +22,7 @@ from tbservice.admission.callers import CallerLookup, address_caller, site_of
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.grpc.call import Call
-from tbservice.api.grpc.context import Context
-from tbservice.api.grpc.metadata import peer_host, read_secret
+from tbservice.api.grpc.metadata import Context, peer_host, read_secret
 from tbservice.audit.acting import begin_request
 from tbservice.auth import grants
 from tbservice.db.database import Database

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2
 from starlette.concurrency import run_in_threadpool
 
 from tbservice.api.grpc.calls import CallRunner
-from tbservice.api.grpc.context import Context
+from tbservice.api.grpc.metadata import Context
 from tbservice.api.http.readiness import Readiness
 from tbservice.errors import MalformedRequest, NotFound, Unavailable
 

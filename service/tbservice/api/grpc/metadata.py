@@ -1,16 +1,42 @@
-"""Token, caller and address of a gRPC call, from its metadata."""
+"""A gRPC call in progress, with token, caller and address from its metadata."""
 
 from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NoReturn, Protocol
+
+import grpc
 
 from tbservice.errors import Unauthenticated
 
 Metadata = Iterable[tuple[str, str | bytes]]
 
 _EXPERIMENT_KEY: Final = "x-katib-experiment"
+
+
+class Context(Protocol):
+    """A call in progress, of which messages are read and written as bytes.
+
+    It is grpc's context, as far as we use it: grpc itself has no types.
+    """
+
+    def invocation_metadata(self) -> Metadata | None:
+        """Return the metadata that the client sent."""
+
+    def peer(self) -> str:
+        """Return the client's address, such as `ipv4:192.0.2.1:50000`."""
+
+    async def read(self) -> object:
+        """Return the next message as bytes, or `grpc.aio.EOF`."""
+
+    async def write(self, message: bytes) -> None:
+        """Send a message; return when the connection has taken it."""
+
+    async def abort(
+        self, code: grpc.StatusCode, details: str, trailing_metadata: Metadata
+    ) -> NoReturn:
+        """End the call with a status, and raise."""
 
 
 def read_secret(metadata: Metadata) -> str:

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from tbservice.api.grpc.calls import CallRunner
-from tbservice.api.grpc.context import Context
+from tbservice.api.grpc.metadata import Context
 from tbservice.errors import MalformedRequest
 
 
