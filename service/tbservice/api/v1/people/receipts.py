@@ -1,21 +1,37 @@
-"""Route for the receipts of deletion of a workspace."""
+"""Routes for the receipts of deletion of a workspace, and the public keys that verify them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import Query
 from pydantic import BaseModel, Field
 
-from tbservice import limits
 from tbservice.api.http.dependencies import MayManage, UsesDatabase, UsesSettings
+from tbservice.api.http.request_models import After, page_limit
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.audit import AuditRecordAnswer
 from tbservice.audit.receipts import list_receipts
-from tbservice.audit.signatures import sign
+from tbservice.audit.signatures import list_public_keys, sign
 
-router = make_router(prefix="/api/v1/workspaces/{workspace_id}/receipts", tags=["workspaces"])
+router = make_router(prefix="/api/v1", tags=["workspaces"])
+
+
+class PublicReceiptKey(BaseModel):
+    """A public Ed25519 key as a JSON Web Key (RFC 7517, RFC 8037)."""
+
+    kty: Literal["OKP"]
+    crv: Literal["Ed25519"]
+    x: str = Field(description="Its 32 bytes, in base64url")
+    kid: str = Field(description="Its thumbprint (RFC 7638), which signatures name")
+    use: Literal["sig"]
+    alg: Literal["EdDSA"]
+
+
+class ReceiptKeySet(BaseModel):
+    """The public keys of receipts; none if the service does not sign them."""
+
+    keys: list[PublicReceiptKey]
 
 
 class ReceiptAnswer(BaseModel):
@@ -77,15 +93,22 @@ class ReceiptPage(BaseModel):
     next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
-@router.get("")
+@router.get("/receipt-keys")
+def list_receipt_keys(settings: UsesSettings) -> ReceiptKeySet:
+    """Return the public keys of receipts of deletion, as a JWK Set (RFC 7517). Needs no token.
+
+    The first one signs; the others have signed before, or will.
+    """
+    return ReceiptKeySet(**list_public_keys(settings.receipt_keys))
+
+
+@router.get("/workspaces/{workspace_id}/receipts")
 def list_workspace_receipts(
     grant: MayManage,
     database: UsesDatabase,
     settings: UsesSettings,
-    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum receipts per page")
-    ] = 100,
+    after: After = None,
+    limit: Annotated[int, page_limit("receipts")] = 100,
 ) -> ReceiptPage:
     """List what was erased, and when it was gone from the tables and from the bucket.
 
