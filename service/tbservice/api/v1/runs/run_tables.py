@@ -13,10 +13,9 @@ from tbservice.api.formats.record_tables import RecordTable, TableFormat, make_t
 from tbservice.api.formats.table_response import FORMAT, TABLE_OPTIONS, respond_table
 from tbservice.api.http.dependencies import MayListIn, UsesDatabase
 from tbservice.api.http.get_and_post import get_and_post
-from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.runs.curves import CurvesParameters, read_groups
-from tbservice.api.v1.runs.runs import fill_summaries
+from tbservice.api.v1.runs.runs import RunsSelection, fill_summaries
 from tbservice.runs import run_values
 from tbservice.runs.arrow_columns import encode_column, encode_groups, encode_runs
 from tbservice.runs.curves import CurvesPlan, GroupCurve
@@ -30,22 +29,9 @@ router = make_router(prefix="/api/v1/workspaces/{workspace_id}/runs", tags=["run
 _STATISTICS: Final = ("mean", "std", "stderr", "median", "min", "max")
 
 
-class RunsTableParameters(FewFields):
-    """Filter, order and columns of a table of runs, and its format."""
+class RunsTableParameters(RunsSelection):
+    """Filter, order, columns and groups of a table of runs, and its format."""
 
-    where: str = Field(default="", description="Filter, as in the table of runs")
-    sort: list[str] = Field(
-        default=[], description="Column to sort by, with `-` before it descending; repeatable"
-    )
-    column: list[str] = Field(
-        default=[], description="Column; repeatable. Without it, those that most runs have"
-    )
-    group_by: list[str] = Field(
-        default=[], description="Column to group by; repeatable: a row for each group"
-    )
-    run_pattern: str | None = Field(
-        default=None, description="RE2 expression that groups by the names of the runs"
-    )
     format: TableFormat = Field(default=TableFormat.PARQUET, description=FORMAT)
 
 

@@ -25,8 +25,8 @@ RUNS_PAGE_ITEMS_MAX: Final = 1_000
 """Runs (items) of a page."""
 
 
-class RunsParameters(FewFields):
-    """Filter, order, columns and page of a table of runs."""
+class RunsSelection(FewFields):
+    """Filter, order, columns and groups of a table of runs."""
 
     where: str = Field(
         default="",
@@ -50,6 +50,11 @@ class RunsParameters(FewFields):
         description="RE2 expression, searched in the names of the runs: what its group `(…)` "
         "matches is one more value to group by",
     )
+
+
+class RunsParameters(RunsSelection):
+    """Filter, order, columns, groups and page of a table of runs."""
+
     available: bool = Field(default=False, description="List the columns that runs have")
     after: str | None = Field(default=None, description="`next` of the previous page")
     limit: int = Field(
