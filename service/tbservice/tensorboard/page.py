@@ -22,10 +22,11 @@ from tbservice.api.http.security_headers import PUBLISHED
 from tbservice.errors import Invalid, MalformedRequest, TooLarge, Unavailable
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.pages.base.content_origin import public_site
+from tbservice.pages.base.frame import frame_ancestors
 from tbservice.pages.base.markdown import render_markdown
+from tbservice.pages.base.templates import TEMPLATES
 from tbservice.pages.stock_page import bar, link_preview, message_pages, page_auth, token_form
 from tbservice.pages.stock_page.attempt_choice import AttemptChoice
-from tbservice.pages.stock_page.framing import frame_ancestors
 from tbservice.reading.comparison import ComparisonReader, Source
 from tbservice.reading.source import ExperimentReader
 from tbservice.runs.grouped_reader import GroupedReader, parse_groups
@@ -122,7 +123,7 @@ def _show(request: Request) -> Response:
             is_shared=is_shared,
             workspace_id=workspace_id,
             site=site,
-            link_token=_link_token(request, source),
+            link_token=page_auth.find_link_token(request, source.grant),
             attempts=attempts,
         )
     title = page_title(display_name(source, experiments))
@@ -147,14 +148,6 @@ def _show_groups(
     shown_bar = bar.render_comparison_bar(named, workspace_id, site, source.query)
     title = page_title(display_name(source, experiments))
     return _as_html(request, assets.render_page(title, shown_bar, bar.UP_FROM_GROUPS))
-
-
-def _link_token(request: Request, source: Source) -> str:
-    return (
-        page_auth.find_link_token(request, source.grant)
-        if isinstance(source, ExperimentReader)
-        else ""
-    )
 
 
 def _as_html(request: Request, page: bytes) -> Response:
@@ -210,24 +203,7 @@ def _render_about(experiment: Experiment, notes: ExperimentNotes) -> Markup:
 
     The origin is not shown: a share link may be anonymous.
     """
-    sections = []
-    if experiment.description.strip():
-        sections.append(_render_text(experiment.description))
-    if notes.notes.strip():
-        sections.append(Markup("<h2>Notes</h2>") + _render_text(notes.notes))
-    if experiment.tags:
-        items = Markup().join(
-            Markup("<li><bdi>{}</bdi></li>").format(tag) for tag in experiment.tags
-        )
-        sections.append(Markup("<h2>Tags</h2><ul>{}</ul>").format(items))
-    if notes.properties:
-        items = Markup().join(
-            Markup('<dt><bdi>{}</bdi></dt><dd dir="auto">{}</dd>').format(key, value)
-            for key, value in notes.properties.items()
-        )
-        sections.append(Markup("<h2>Properties</h2><dl>{}</dl>").format(items))
-    return Markup("\n").join(sections)
-
-
-def _render_text(source: str) -> Markup:
-    return Markup('<div dir="auto">{}</div>').format(render_markdown(source))
+    about = TEMPLATES.render(
+        "stock_page/about.html", experiment=experiment, notes=notes, markdown=render_markdown
+    )
+    return Markup(about.rstrip())  # noqa: S704 - a template

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from tbservice.api.http.dependencies import get_settings
+from tbservice.pages.base.frame import frame_ancestors
 from tbservice.pages.stock_page import bar, page_auth
-from tbservice.pages.stock_page.framing import frame_ancestors
 from tbservice.tensorboard import assets
 
 _HOST: Final = re.compile(r"[a-z0-9.-]+(:[0-9]+)?")

@@ -103,6 +103,16 @@ def render(
     return response
 
 
+def frame_ancestors(request: Request, *others: str) -> str:
+    """Return the directive `frame-ancestors` with the operator's origins and `others`.
+
+    For TensorBoard's pages and charts: pages of people (accounts, links, tokens) and the token form
+    are in no frame, whatever the operator names.
+    """
+    sources = [*others, *get_settings(request).frame_ancestors] or ["'none'"]
+    return f"frame-ancestors {' '.join(sources)}"
+
+
 def redirect(path: str, **query: str) -> Response:
     """Return the redirect after a form was processed: 303 to a path of this service.
 

@@ -13,7 +13,7 @@ from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.api.http.query_names import check_query_names
 from tbservice.db.database import Database
 from tbservice.errors import NotFound
-from tbservice.pages.base.frame import render
+from tbservice.pages.base.frame import frame_ancestors, render
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import MaybeSignedIn, answer_script
 from tbservice.pages.experiments.card import RunChoice
@@ -38,7 +38,6 @@ from tbservice.pages.experiments.chart_cards import (
 from tbservice.pages.experiments.experiment_reader import find_reader
 from tbservice.pages.experiments.group_cards import encode_groups, make_group_charts, parse_steps
 from tbservice.pages.stock_page import page_auth
-from tbservice.pages.stock_page.framing import frame_ancestors
 from tbservice.reading import curves
 from tbservice.reading.comparison import Source, name_in_comparison
 from tbservice.runs.shared_work import SharedWork

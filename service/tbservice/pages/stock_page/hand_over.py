@@ -17,8 +17,8 @@ from starlette.routing import Mount, Route, Router
 from tbservice.api.http.dependencies import get_settings
 from tbservice.pages.base.content_origin import raw_address
 from tbservice.pages.base.csrf import is_navigation
+from tbservice.pages.base.frame import frame_ancestors
 from tbservice.pages.stock_page import page_auth
-from tbservice.pages.stock_page.framing import frame_ancestors
 
 _PAGE_OR_FILE: Final = re.compile(
     r"((attempt/[0-9]+|groups/[^/]+)/?|(attempt/[0-9]+/)?download/.*)?", re.DOTALL
