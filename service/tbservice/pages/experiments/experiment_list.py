@@ -21,8 +21,8 @@ from tbservice.pages.base.frame import render
 from tbservice.pages.base.person_page import PersonPage
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import MaybeSignedIn
+from tbservice.pages.experiments.experiment_reader import list_live_sources
 from tbservice.pages.experiments.list_address import NO_CHART, ListAddress, parse_address
-from tbservice.pages.experiments.live_rows import list_live_sources
 from tbservice.pages.experiments.sparkline import draw_chart, last_value
 from tbservice.pages.people.workspace_view import parse_workspace_id
 from tbservice.reading import curves

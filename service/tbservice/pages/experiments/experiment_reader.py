@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from fastapi import Request
 
@@ -14,6 +17,9 @@ from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import SignInRequired, sign_in_error
 from tbservice.types.grants import ReadGrant, Scope
 from tbservice.types.people import Membership
+
+LIVE_EXPERIMENTS_ITEMS_MAX: Final = 4
+"""Experiments (items) of a page whose rows are live: as many streams as a browser opens."""
 
 _NO_ACCESS = (Unauthenticated, NotFound, Forbidden)
 
@@ -85,6 +91,20 @@ def make_script_token(database: Database, grant: ReadGrant, session: PersonSessi
         raise SignInRequired("sign in first")
     with database.transaction(grant) as db:
         return tokens.make_session_token(db, grant, found, session.secret)
+
+
+def list_live_sources(
+    database: Database, session: PersonSession, ids: Iterable[str]
+) -> list[dict[str, str]]:
+    """Return id and token of the first of these experiments, which the person may read."""
+    sources: list[dict[str, str]] = []
+    for experiment_id in list(dict.fromkeys(ids))[:LIVE_EXPERIMENTS_ITEMS_MAX]:
+        with suppress(NotFound):  # it was deleted meanwhile
+            with database.without_transaction() as db:
+                grant = grants.grant_read(db, experiment_id, session.secret)
+            token = make_script_token(database, grant, session)
+            sources.append({"id": experiment_id, "token": token})
+    return sources
 
 
 def _find_grant(database: Database, experiment_id: str, secret: str | None) -> ReadGrant | None:

@@ -17,7 +17,7 @@ from tbservice.pages.people.workspace_runs import (
 )
 from tbservice.pages.people.workspace_view import OwnPage
 from tbservice.runs.arrow_columns import encode_groups, encode_runs
-from tbservice.runs.use_cases import RunsQuery, read_table
+from tbservice.runs.use_cases import read_table
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,13 +35,7 @@ def download_table(page: OwnPage, request: Request, file: str) -> Response:
         groups = find_groups(page, address)
         return respond_table(FILES[file], lambda: make_table_of(encode_groups(groups)), file)
     grant = page.grant_read()
-    query = RunsQuery(
-        address.where,
-        [address.sort] if address.sort else [],
-        address.column_names,
-        always=(*ALWAYS, *address.pinned_names),
-        skips_unknown=bool(address.view),
-    )
+    query = address.to_query(always=(*ALWAYS, *address.pinned_names))
     with page.database.snapshot(grant) as db:
         table = read_table(db, grant, query)
     fill_summaries(request, table.pending_grants)

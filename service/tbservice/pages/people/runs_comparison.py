@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.auth import grants
-from tbservice.auth.secrets import is_experiment_id
 from tbservice.errors import Invalid, TooLarge
 from tbservice.experiment_values import UploadStatus
 from tbservice.pages.base.signed_in import answer_script
@@ -31,19 +30,22 @@ from tbservice.pages.experiments.chart_cards import (
     make_charts,
     parse_charts_address,
 )
-from tbservice.pages.experiments.experiment_reader import make_script_token
+from tbservice.pages.experiments.experiment_reader import (
+    LIVE_EXPERIMENTS_ITEMS_MAX,
+    list_live_sources,
+    make_script_token,
+)
 from tbservice.pages.experiments.group_cards import (
     encode_groups,
     make_group_charts,
     parse_steps,
 )
-from tbservice.pages.experiments.live_rows import LIVE_EXPERIMENTS_ITEMS_MAX, list_live_sources
 from tbservice.pages.people.saved_views import (
     VIEW_ID_CHARS_MAX,
     ShownViews,
     read_shown_views,
 )
-from tbservice.pages.people.workspace_runs import show_different, show_value
+from tbservice.pages.people.workspace_runs import parse_references, show_different, show_value
 from tbservice.pages.people.workspace_view import OwnPage, OwnScript, WorkspacePage
 from tbservice.reading.changes import list_statuses
 from tbservice.reading.comparison import name_in_comparison
@@ -53,7 +55,6 @@ from tbservice.runs.columns import RUN_COLUMNS, split_names
 from tbservice.runs.comparison import (
     COMPARED_EXPERIMENTS_ITEMS_MAX,
     COMPARED_RUNS_ITEMS_MAX,
-    ChosenRun,
     ChosenRuns,
     RunComparison,
     choose_filtered,
@@ -70,7 +71,7 @@ from tbservice.runs.use_cases import RunsQuery
 from tbservice.runs.views import COMPARE_PAGE
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import WorkspaceGrant
-from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from tbservice.types.identifiers import WorkspaceId
 
 router = APIRouter(include_in_schema=False)
 
@@ -159,13 +160,7 @@ def _choose(
 ) -> ChosenRuns:
     """Return the runs that the address names. Raises as `list_runs`."""
     if _CHOSEN in others:
-        pairs = [text.partition(":") for text in others[_CHOSEN]]
-        named = [
-            ChosenRun(ExperimentId(id_), digest)
-            for id_, _, digest in pairs
-            if is_experiment_id(id_)
-        ]
-        return choose_named(db, grant, named)
+        return choose_named(db, grant, parse_references(others[_CHOSEN]))
     if "where" not in others:
         raise Invalid("select the runs to compare, in the table of runs")
     sort = [each[:_SORT_CHARS_MAX] for each in others.get("sort", [])]

@@ -17,20 +17,20 @@ from tbservice.api.formats.record_tables import TableFormat
 from tbservice.auth.secrets import is_experiment_id
 from tbservice.errors import Invalid, MalformedRequest, ServiceError, TooLarge
 from tbservice.experiment_values import UploadStatus
-from tbservice.pages.experiments.live_rows import list_live_sources
-from tbservice.pages.people.run_documents import write_groups, write_runs
+from tbservice.pages.experiments.experiment_reader import list_live_sources
 from tbservice.pages.people.saved_views import VIEW_ID_CHARS_MAX, read_shown_views
 from tbservice.pages.people.workspace_view import OwnPage, WorkspacePage
 from tbservice.runs.columns import RUN_COLUMNS, RunColumn, join_names, split_names
 from tbservice.runs.comparison import ChosenRun, choose_run
 from tbservice.runs.filters import FILTER_CHARS_MAX, quote
-from tbservice.runs.group_table import GroupsPage, MeanValue, list_groups
+from tbservice.runs.group_table import RUNS_COLUMN, GroupsPage, MeanValue, list_groups
 from tbservice.runs.grouped_reader import GroupsQuery, format_value, groups_address
 from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
 from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
 from tbservice.runs.views import RUNS_PAGE
 from tbservice.types.grants import ReadGrant, Scope
 from tbservice.types.identifiers import ExperimentId
+from tbwire.document_tables import latex_lines, markdown_lines
 from tbwire.hparams import HparamValue
 from tbwire.mean_text import format_mean
 
@@ -54,6 +54,9 @@ FILES: Final = {f"runs.{each.value}": each for each in TableFormat}
 _COLUMNS_CHARS_MAX: Final = 4_000
 _SECONDS_MAX: Final = 253_402_300_800
 """Seconds from the epoch to the year 10000, which datetime does not have."""
+
+_DOCUMENTS: Final = {"Markdown": markdown_lines, "LaTeX": latex_lines}
+"""Forms of the table as text to copy into a document."""
 
 _STATE: Final = ("where", "sort", "columns", "pin", "group", "pattern", "after", "view")
 """Parameters of the address."""
@@ -111,6 +114,13 @@ class RunsAddress:
         query = {"where": where, "group": self.group, "pattern": self.pattern}
         shown = {name: value for name, value in query.items() if value}
         return f"{self.path}/compare?{urlencode(shown)}"
+
+    def to_query(self, **options: Any) -> RunsQuery:
+        """Return the query for the runs of the table, with other fields of a RunsQuery."""
+        sort = [self.sort] if self.sort else []
+        return RunsQuery(
+            self.where, sort, self.column_names, skips_unknown=bool(self.view), **options
+        )
 
     def link(self, **changes: str) -> str:
         """Return the address with some values changed, of the first page."""
@@ -192,7 +202,7 @@ def _show_groups(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
         "groups": groups,
         "equal": equal,
         "files": FILES,
-        "documents": write_groups(groups, equal, show_value),
+        "documents": _write_groups(groups, equal),
         "tensorboard": _find_tensorboard(address, groups),
         "experiments_max": limits.COMPARISON_ITEMS_MAX,
     }
@@ -212,7 +222,7 @@ def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
         "pinned": [name for name in address.pinned_names if name in found.columns],
         "offered": _list_offered(found, [name for _, name in names], address),
         "files": FILES,
-        "documents": write_runs(found, [(found.columns.index("run"), "run"), *names], show_value),
+        "documents": _write_runs(found, [(found.columns.index("run"), "run"), *names]),
         "numbers": {name for index, name in names if _has_numbers(found, index)},
         "refer": refer_to_run,
         "live": list_live_sources(page.database, page.session, running),
@@ -252,14 +262,7 @@ def _has_numbers(found: RunsPage, index: int) -> bool:
 def find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
     """Read the groups of the runs, all on one page. Raises as `list_groups`."""
     grant = page.grant_read()
-    sort = [address.sort] if address.sort else []
-    query = RunsQuery(
-        address.where,
-        sort,
-        address.column_names,
-        limit=RUN_GROUP_ITEMS_MAX,
-        skips_unknown=bool(address.view),
-    )
+    query = address.to_query(limit=RUN_GROUP_ITEMS_MAX)
     with page.database.snapshot(grant) as db:
         groups = list_groups(db, grant, query, address.group_by or GroupBy())
     fill_summaries(page.request, groups.pending_grants)
@@ -299,18 +302,13 @@ def _find_tensorboard(address: RunsAddress, groups: GroupsPage) -> str:
 def _find_runs(page: WorkspacePage, address: RunsAddress) -> RunsPage:
     """Read the page; the first one if the page token is of another table. Raises as `list_runs`."""
     grant = page.grant_read()
-    chosen, pinned = address.column_names, address.pinned_names
+    pinned = address.pinned_names
     if len(pinned) > PINNED_ITEMS_MAX:
         raise Invalid(f"pin: {len(pinned)} columns are over the limit of {PINNED_ITEMS_MAX}")
-    sort = [address.sort] if address.sort else []
-    query = RunsQuery(
-        address.where,
-        sort,
-        chosen,
-        address.after or None,
-        limits.LIST_PAGE_ITEMS,
-        (*_READ, *pinned),
-        skips_unknown=bool(address.view),
+    query = address.to_query(
+        after=address.after or None,
+        limit=limits.LIST_PAGE_ITEMS,
+        always=(*_READ, *pinned),
         folds_equal=True,
     )
     with page.database.snapshot(grant) as db:
@@ -355,6 +353,30 @@ def show_value(column: str, value: HparamValue | MeanValue | None) -> str:
     if isinstance(value, str):
         return value.replace("\n", ", ")
     return f"{value:.6g}" if math.isfinite(value) else str(value)
+
+
+def _write_groups(groups: GroupsPage, left_out: Collection[str]) -> dict[str, str]:
+    """Return the table of all groups in each form, without some columns that name them."""
+    shown = [(index, name) for index, name in enumerate(groups.names) if name not in left_out]
+    rows = [
+        [
+            *(show_value(name, row.key[index]) for index, name in shown),
+            str(row.runs),
+            *(show_value(name, mean) for name, mean in zip(groups.columns, row.means, strict=True)),
+        ]
+        for row in groups.rows
+    ]
+    return _write([*(name for _, name in shown), RUNS_COLUMN, *groups.columns], rows)
+
+
+def _write_runs(found: RunsPage, shown: Sequence[tuple[int, str]]) -> dict[str, str]:
+    """Return the table of the runs of a page in each form: some columns, by their positions."""
+    rows = [[show_value(name, row[index]) for index, name in shown] for row in found.rows]
+    return _write([name for _, name in shown], rows)
+
+
+def _write(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, str]:
+    return {form: "\n".join(lines(columns, rows)) for form, lines in _DOCUMENTS.items()}
 
 
 def show_different(column: str, values: Sequence[HparamValue | None]) -> list[str]:
