@@ -13,20 +13,22 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.api.formats.record_tables import TableFormat
+from tbservice.api.formats.record_tables import TableFormat, make_table_of
+from tbservice.api.formats.table_response import respond_table
 from tbservice.auth.secrets import is_experiment_id
-from tbservice.errors import Invalid, MalformedRequest, ServiceError, TooLarge
+from tbservice.errors import Invalid, MalformedRequest, NotFound, ServiceError, TooLarge
 from tbservice.experiment_values import UploadStatus
 from tbservice.pages.experiments.experiment_reader import list_live_sources
 from tbservice.pages.people.saved_views import VIEW_ID_CHARS_MAX, read_shown_views
 from tbservice.pages.people.workspace_view import OwnPage, WorkspacePage
+from tbservice.runs.arrow_columns import encode_groups, encode_runs
 from tbservice.runs.columns import RUN_COLUMNS, RunColumn, join_names, split_names
 from tbservice.runs.comparison import ChosenRun, choose_run
 from tbservice.runs.filters import FILTER_CHARS_MAX, quote
 from tbservice.runs.group_table import RUNS_COLUMN, GroupsPage, MeanValue, list_groups
 from tbservice.runs.grouped_reader import GroupsQuery, format_value, groups_address
 from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
-from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
+from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs, read_table
 from tbservice.runs.views import RUNS_PAGE
 from tbservice.types.grants import ReadGrant, Scope
 from tbservice.types.identifiers import ExperimentId
@@ -36,10 +38,10 @@ from tbwire.mean_text import format_mean
 
 router = APIRouter(include_in_schema=False)
 
-ALWAYS: Final = ("experiment", "experiment_name", "run")
+_ALWAYS: Final = ("experiment", "experiment_name", "run")
 """Columns that the page reads for the name of a run, whatever is chosen."""
 
-_READ: Final = (*ALWAYS, "training", "tags")
+_READ: Final = (*_ALWAYS, "training", "tags")
 """Columns that the page reads: with those whether the run's experiment is running, and tags."""
 
 PINNED_ITEMS_MAX: Final = 3
@@ -48,7 +50,7 @@ PINNED_ITEMS_MAX: Final = 3
 OFFERED_ITEMS_MAX: Final = 100
 """Columns (items) that the page offers to add; others are typed."""
 
-FILES: Final = {f"runs.{each.value}": each for each in TableFormat}
+_FILES: Final = {f"runs.{each.value}": each for each in TableFormat}
 """Files with the table: their names and formats."""
 
 _COLUMNS_CHARS_MAX: Final = 4_000
@@ -160,6 +162,26 @@ def show_runs(page: OwnPage, request: Request) -> Response:
     return render_runs(page, request.query_params)
 
 
+@router.get("/workspace/{workspace_id}/runs/download/{file}")
+def download_table(page: OwnPage, request: Request, file: str) -> Response:
+    """Return all rows of the table of an address as a file, the chosen columns or most runs' ones.
+
+    Raises NotFound for another file, and as `list_runs` and `list_groups`.
+    """
+    if file not in _FILES:
+        raise NotFound(f"there is no such file to download; the files are {', '.join(_FILES)}")
+    address = _read_address(page, request.query_params)
+    if address.group_by:
+        groups = _find_groups(page, address)
+        return respond_table(_FILES[file], lambda: make_table_of(encode_groups(groups)), file)
+    grant = page.grant_read()
+    query = address.to_query(always=(*_ALWAYS, *address.pinned_names))
+    with page.database.snapshot(grant) as db:
+        table = read_table(db, grant, query)
+    _fill_summaries(request, table.pending_grants)
+    return respond_table(_FILES[file], lambda: make_table_of(encode_runs(table)), file)
+
+
 def render_runs(
     page: WorkspacePage,
     query: Mapping[str, str],
@@ -167,7 +189,7 @@ def render_runs(
     selected: Collection[str] = (),
 ) -> Response:
     """Return the page of an address with this query; with the error of a form, and a selection."""
-    address = read_address(page, query)
+    address = _read_address(page, query)
     views = read_shown_views(page, RUNS_PAGE, address.view, address.query)
     shown: dict[str, Any] = {"address": address, "views": views, "found": None, "groups": None}
     try:
@@ -177,7 +199,7 @@ def render_runs(
     return page.render("workspace_runs.html", error, selected=selected, show=show_value, **shown)
 
 
-def read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
+def _read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
     """Return what the query of the page says."""
     return RunsAddress(
         f"{page.address}/runs",
@@ -194,14 +216,14 @@ def read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
 
 def _show_groups(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
     """Return what the template has of groups. Raises Invalid and TooLarge."""
-    groups = find_groups(page, address)
+    groups = _find_groups(page, address)
     if not address.column_names:
         groups = _leave_out_empty(groups)
     equal = _find_equal(address, groups)
     return {
         "groups": groups,
         "equal": equal,
-        "files": FILES,
+        "files": _FILES,
         "documents": _write_groups(groups, equal),
         "tensorboard": _find_tensorboard(address, groups),
         "experiments_max": limits.COMPARISON_ITEMS_MAX,
@@ -211,7 +233,7 @@ def _show_groups(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
 def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
     """Return what the template has of single runs. Raises Invalid and TooLarge."""
     found = _find_runs(page, address)
-    running = [str(row[0]) for row in found.rows if row[len(ALWAYS)] == UploadStatus.RUNNING]
+    running = [str(row[0]) for row in found.rows if row[len(_ALWAYS)] == UploadStatus.RUNNING]
     names = _list_shown(found, address)
     return {
         "found": found,
@@ -221,7 +243,7 @@ def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
         "shown": names,
         "pinned": [name for name in address.pinned_names if name in found.columns],
         "offered": _list_offered(found, [name for _, name in names], address),
-        "files": FILES,
+        "files": _FILES,
         "documents": _write_runs(found, [(found.columns.index("run"), "run"), *names]),
         "numbers": {name for index, name in names if _has_numbers(found, index)},
         "refer": refer_to_run,
@@ -233,7 +255,7 @@ def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
 def _list_shown(found: RunsPage, address: RunsAddress) -> list[tuple[int, str]]:
     """Return position and name of the columns that the page has beside the name of a run."""
     named = {*address.column_names, *address.pinned_names}
-    hidden = {*ALWAYS, *({"started", "training", "tags"} - named)}
+    hidden = {*_ALWAYS, *({"started", "training", "tags"} - named)}
     return [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
 
 
@@ -242,7 +264,7 @@ def _list_offered(
 ) -> list[tuple[str, str]]:
     """Return the columns that are there and not shown, each with the address that adds it."""
     known = found.known
-    names = [name for name in RUN_COLUMNS if name not in ALWAYS]
+    names = [name for name in RUN_COLUMNS if name not in _ALWAYS]
     names += [known.name_of(RunColumn("hparam", name)) for name in sorted(known.hparams)]
     for tag in sorted(known.metrics):
         names += [known.name_of(RunColumn("metric", tag, each)) for each in ("last", "min", "max")]
@@ -259,13 +281,13 @@ def _has_numbers(found: RunsPage, index: int) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
+def _find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
     """Read the groups of the runs, all on one page. Raises as `list_groups`."""
     grant = page.grant_read()
     query = address.to_query(limit=RUN_GROUP_ITEMS_MAX)
     with page.database.snapshot(grant) as db:
         groups = list_groups(db, grant, query, address.group_by or GroupBy())
-    fill_summaries(page.request, groups.pending_grants)
+    _fill_summaries(page.request, groups.pending_grants)
     return groups
 
 
@@ -316,7 +338,7 @@ def _find_runs(page: WorkspacePage, address: RunsAddress) -> RunsPage:
             found = list_runs(db, grant, query)
         except MalformedRequest:
             found = list_runs(db, grant, replace(query, after=None))
-    fill_summaries(page.request, found.pending_grants)
+    _fill_summaries(page.request, found.pending_grants)
     return found
 
 
@@ -334,7 +356,7 @@ def parse_references(texts: Iterable[str]) -> list[ChosenRun]:
     ]
 
 
-def fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
+def _fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
     """Have minimum and maximum of the series that lack them computed in the background."""
     for grant in grants:
         request.app.state.summaries.enqueue(grant)
