@@ -14,7 +14,7 @@ from tbservice.errors import Invalid, ServiceError
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import render
 from tbservice.types.grants import Scope
-from tbservice.types.people import Role, Token
+from tbservice.types.people import Membership, Role, Token
 
 Scopes = Sequence[tuple[Scope, str, str]]
 """Scopes that a form offers, with name and explanation."""
@@ -48,6 +48,7 @@ def show_form(
     error: ServiceError | None = None,
     *,
     is_for_trying: bool = False,
+    memberships: Sequence[Membership] = (),
     **context: Any,
 ) -> Response:
     """Return the form for a new token.
@@ -58,8 +59,8 @@ def show_form(
         form: Fields that were sent, after an error.
         error: Why it was refused.
         is_for_trying: Of a token for the API page: its label and its end are fixed.
-        context: `heading`, `explanation`, `placeholder`, `back`, `back_name`, `section`, and
-            `memberships` to choose a workspace from, or none.
+        memberships: The workspaces to choose from, or none.
+        context: `heading`, `explanation`, `placeholder`, `back`, `back_name` and `section`.
     """
     values = _DEFAULTS | ({"scopes": [Scope.READ]} if is_for_trying else {})
     if form is not None:
@@ -73,6 +74,7 @@ def show_form(
         values=values,
         label_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,
         is_for_trying=is_for_trying,
+        memberships=memberships,
         **context,
     )
 

@@ -53,7 +53,7 @@ def create_token(page: OwnPage, form: SignedInForm) -> Response:
         return token_pages.show_form(
             page.request, token_pages.scopes_of(Role.OWNER), form, error, **_texts(page)
         )
-    return token_pages.show_secret(page.request, token, secret, **_back(page))
+    return token_pages.show_secret(page.request, token, secret, **_texts(page))
 
 
 @router.post("/token/revoke")
@@ -77,20 +77,14 @@ def _show(
     return page.render("workspace_tokens.html", error, tokens=listed, next_page=next_page)
 
 
-def _back(page: WorkspacePage) -> dict[str, Any]:
+def _texts(page: WorkspacePage) -> dict[str, Any]:
     return {
         "section": "workspace",
         "workspace": page.workspace,
         "back": f"{page.address}/tokens",
         "back_name": page.workspace.workspace_name,
-    }
-
-
-def _texts(page: WorkspacePage) -> dict[str, Any]:
-    return _back(page) | {
         "heading": "New machine token",
         "explanation": "For a cluster, CI or another service. It belongs to the workspace, not to "
         "you.",
         "placeholder": "CI of the vision team",
-        "memberships": [],
     }

@@ -43,7 +43,7 @@ def create_token(page: SignedInPage, experiment_id: str, form: SignedInForm) -> 
     except Invalid as error:
         offered = token_pages.EXPERIMENT_SCOPES
         return token_pages.show_form(page.request, offered, form, error, **_texts(experiment))
-    return token_pages.show_secret(page.request, token, secret, **_back(experiment))
+    return token_pages.show_secret(page.request, token, secret, **_texts(experiment))
 
 
 @router.post("/revoke")
@@ -59,18 +59,12 @@ def tokens_context(db: Connection, grant: AdminGrant) -> dict[str, Any]:
     return {"tokens": tokens.list_tokens(db, grant, None, _SHOWN, sessions=False)[0]}
 
 
-def _back(experiment: Experiment) -> dict[str, Any]:
+def _texts(experiment: Experiment) -> dict[str, Any]:
     return {
         "section": "experiments",
         "back": f"/experiment/{experiment.experiment_id}/access",
         "back_name": experiment.name.strip() or "Unnamed experiment",
-    }
-
-
-def _texts(experiment: Experiment) -> dict[str, Any]:
-    return _back(experiment) | {
         "heading": "New token of this experiment",
         "explanation": "For a job or a reader that needs this experiment and nothing else.",
         "placeholder": "Training job on the cluster",
-        "memberships": [],
     }
