@@ -35,9 +35,7 @@ router = APIRouter(include_in_schema=False)
 def choose_selected(page: SignedInPage, form: SignedInForm) -> Response:
     """Redirect to the page for the selected experiments."""
     try:
-        ids = read_ids(form)
-        if not ids:
-            raise Invalid("select the experiments to move")
+        ids = read_ids(form, "select the experiments to move")
     except SHOWN_ERRORS as error:
         return show_again(page, form, error)
     return redirect(f"/experiments/move?{urlencode({'experiment': ids}, doseq=True)}")

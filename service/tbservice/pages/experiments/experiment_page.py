@@ -35,21 +35,14 @@ _CHANGED_MEANWHILE: Final = (
 @router.get("/edit")
 def show_edit(page: SignedInPage, experiment_id: str) -> Response:
     """Show the form for name, description, notes, tags, properties, expiry and visibility."""
-    with page.admin_transaction(experiment_id) as (db, grant):
-        experiment = lifecycle.find_own(db, grant)
-        notes = lifecycle.get_notes(db, experiment)
-        is_published = lifecycle.is_published(db, experiment)
-    return _show_form(page, grant, _form_values(experiment, notes, is_published=is_published))
+    grant, _, stored = _read_values(page, experiment_id)
+    return _show_form(page, grant, stored)
 
 
 @router.post("/edit")
 def edit(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Change what the form says."""
-    with page.admin_transaction(experiment_id) as (db, grant):
-        experiment = lifecycle.find_own(db, grant)
-        notes = lifecycle.get_notes(db, experiment)
-        is_published = lifecycle.is_published(db, experiment)
-    stored = _form_values(experiment, notes, is_published=is_published)
+    grant, notes, stored = _read_values(page, experiment_id)
     values = {name: form.text(name).replace("\r\n", "\n") for name in stored}
     values["state"] = stored["state"]
     try:
@@ -94,10 +87,17 @@ def _read_metadata(form: FormFields, values: dict[str, str], before: dict[str, s
     )
 
 
-def _form_values(
-    experiment: Experiment, notes: ExperimentNotes, *, is_published: bool
-) -> dict[str, str]:
-    """Return the fields of the form; `state` tells whether somebody has changed one meanwhile."""
+def _read_values(
+    page: PersonPage, experiment_id: str
+) -> tuple[AdminGrant, ExperimentNotes, dict[str, str]]:
+    """Return the right to change, the notes, and the fields of the form.
+
+    The field `state` tells whether somebody has changed one meanwhile.
+    """
+    with page.admin_transaction(experiment_id) as (db, grant):
+        experiment = lifecycle.find_own(db, grant)
+        notes = lifecycle.get_notes(db, experiment)
+        is_published = lifecycle.is_published(db, experiment)
     values = {
         "name": experiment.name,
         "description": experiment.description,
@@ -110,7 +110,8 @@ def _form_values(
         "expires": _last_day(experiment),
         "published": "1" if is_published else "",
     }
-    return values | {"state": hashlib.sha256(repr(values).encode()).hexdigest()}
+    values["state"] = hashlib.sha256(repr(values).encode()).hexdigest()
+    return grant, notes, values
 
 
 def _last_day(experiment: Experiment) -> str:

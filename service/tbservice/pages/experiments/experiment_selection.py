@@ -64,9 +64,7 @@ def delete(page: SignedInPage, form: SignedInForm) -> Response:
     If they have frozen copies, it is asked first whether these stay.
     """
     try:
-        ids = read_ids(form)
-        if not ids:
-            raise Invalid("select the experiments to delete")
+        ids = read_ids(form, "select the experiments to delete")
     except SHOWN_ERRORS as error:
         return show_again(page, form, error)
     choice = form.text("copies")
@@ -171,13 +169,18 @@ def _find_name(page: PersonPage, experiment_id: str) -> str:
     return usable or f"unnamed {experiment_id[:_ID_CHARS]}"
 
 
-def read_ids(form: FormFields) -> list[ExperimentId]:
-    """Return the experiments that are selected in a form. Raises Invalid for too many."""
+def read_ids(form: FormFields, advice: str = "") -> list[ExperimentId]:
+    """Return the experiments that are selected in a form.
+
+    Raises Invalid for too many, and with an `advice`, for none.
+    """
     ids = [
         each for each in dict.fromkeys(form.texts("experiment")) if secrets.is_experiment_id(each)
     ]
     if len(ids) > limits.LIST_PAGE_ITEMS:
         raise Invalid(f"select at most {limits.LIST_PAGE_ITEMS} experiments at a time")
+    if advice and not ids:
+        raise Invalid(advice)
     return [ExperimentId(each) for each in ids]
 
 

@@ -44,9 +44,7 @@ def star(page: SignedInPage, form: SignedInForm) -> Response:
     """Star the experiments of the form for the person, or take their stars away."""
     try:
         removed = form.text("unstar")
-        ids = [removed] if removed else read_ids(form)
-        if not ids:
-            raise Invalid("select the experiments to star")
+        ids = [removed] if removed else read_ids(form, "select the experiments to star")
         for experiment_id in ids:
             with page.database.without_transaction() as db:
                 grant = grants.grant_read_by_session(db, experiment_id, page.session.secret)
@@ -146,9 +144,7 @@ def _change_selected(page: PersonPage, form: FormFields, change: _Change) -> Non
     Raises Invalid if none is selected, or after all, if one cannot be so, and Forbidden if the
     person may not change one.
     """
-    ids = read_ids(form)
-    if not ids:
-        raise Invalid("select experiments first")
+    ids = read_ids(form, "select experiments first")
     refused = []
     for experiment_id in ids:
         try:
