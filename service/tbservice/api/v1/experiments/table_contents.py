@@ -34,37 +34,25 @@ _ROWS_PER_BATCH: Final = 65_536
 _SERIES_PER_PAGE: Final = 1_000
 """Series in memory at once: their metadata may be long."""
 
+
+def _texts(*names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, pa.string()) for name in names]
+
+
 _EXPERIMENT: Final = pa.schema(
     [
-        *dict.fromkeys(
-            ("experiment_id", "url", "name", "description", "notes", "visibility"), pa.string()
-        ).items(),
+        *_texts("experiment_id", "url", "name", "description", "notes", "visibility"),
         ("tags", pa.list_(pa.string())),
-        *dict.fromkeys(
-            ("created_by", "created_at", "updated_at", "data_at", "status"), pa.string()
-        ).items(),
-        *dict.fromkeys(("points", "bytes"), pa.int64()).items(),
+        *_texts("created_by", "created_at", "updated_at", "data_at", "status"),
+        ("points", pa.int64()),
+        ("bytes", pa.int64()),
     ]
 )
-_PROPERTIES: Final = pa.schema(
-    [("kind", pa.string()), ("name", pa.string()), ("value", pa.string())]
-)
+_PROPERTIES: Final = pa.schema(_texts("kind", "name", "value"))
 _UPLOADS: Final = pa.schema(
     [
-        *dict.fromkeys(
-            (
-                "upload_id",
-                "status",
-                "status_of",
-                "detail",
-                "started_at",
-                "ended_at",
-                "created_at",
-                "seen_at",
-                "origin",
-            ),
-            pa.string(),
-        ).items(),
+        *_texts("upload_id", "status", "status_of", "detail", "started_at", "ended_at"),
+        *_texts("created_at", "seen_at", "origin"),
         ("packages", pa.list_(pa.string())),
     ]
 )
