@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,7 +17,6 @@ from tbservice.admission import admitted
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.errors import TooLarge, Unavailable
 from tbservice.handlers.processes import Calls, HandlerProcess, get_fork_server
-from tbservice.handlers.threads import DaemonThreadPool
 from tbservice.waits import waiting
 
 HANDLER_ITEMS_MAX: Final = 4
@@ -42,8 +43,8 @@ class HandlerPool:
     def __init__(self, *modules: str) -> None:
         """Start nothing yet; the processes run the `JOBS` of `modules`, functions by name."""
         self._server = get_fork_server(modules)
-        self._threads = DaemonThreadPool(_THREADS, "page")
-        self._waiters = DaemonThreadPool(HANDLER_ITEMS_MAX, "handler")
+        self._threads = _ThreadPool(_THREADS, "page")
+        self._waiters = _ThreadPool(HANDLER_ITEMS_MAX, "handler")
         self._slots = FairQueue("handler processes", HANDLER_ITEMS_MAX, HANDLER_SHARE_ITEMS_MAX)
         self._lock = threading.Lock()
         self._idle: list[HandlerProcess] = []
@@ -196,3 +197,64 @@ class _RunningJob:
             self._is_stopped = True
             if self._process is not None:
                 self._process.kill()
+
+
+class _ThreadPool:
+    """A fixed number of daemon threads, started at the first call.
+
+    Python waits at exit for the threads of `concurrent.futures`, and not for these.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._lock = threading.Lock()
+        self._is_started = False
+
+    def submit(
+        self,
+        function: Callable[_Parameters, _Result],
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
+    ) -> Future[_Result]:
+        """Call the function in a thread, with the context variables of the current thread.
+
+        If the future is cancelled before a thread is free, the function is not called.
+        """
+        self._start()
+        future: Future[_Result] = Future()
+        context = contextvars.copy_context()
+        self._calls.put((future, lambda: context.run(function, *args, **kwargs)))
+        return future
+
+    def close(self) -> None:
+        """Stop the threads after the calls that were submitted. Returns at once."""
+        with self._lock:
+            for _ in range(self._count if self._is_started else 0):
+                self._calls.put(None)
+            self._is_started = False
+
+    def _start(self) -> None:
+        with self._lock:
+            if not self._is_started:
+                self._is_started = True
+                for number in range(self._count):
+                    threading.Thread(
+                        target=self._work, name=f"{self._name}-{number}", daemon=True
+                    ).start()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = function()
+                except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+                    del result
+            del call, future, function
