@@ -33,15 +33,18 @@ router = make_router(
 _POST_FOR: Final = "more runs and tags than fit in a URL"
 
 
-def _make_request(
+def _respond(
     request: Request,
+    database: Database,
+    objects: ObjectStore,
+    grant: ReadGrant,
     query: SampleQuery,
     data_class: DataClass,
     indices: slice = catalog.ALL_BLOBS,
     *,
     names_lost: bool = False,
-) -> PointsRequest:
-    return PointsRequest(
+) -> Response:
+    points_request = PointsRequest(
         query.to_selection(),
         data_class,
         query.to_sampling(),
@@ -51,11 +54,6 @@ def _make_request(
         with_metadata=query.metadata,
         attempt=query.attempt,
     )
-
-
-def _respond(
-    database: Database, objects: ObjectStore, grant: ReadGrant, points_request: PointsRequest
-) -> Response:
     if points_request.sampling.rule is SamplingRule.ALL:
         record_export(database, grant)
     return make_points_response(database, objects, grant, points_request)
@@ -74,8 +72,7 @@ def read_scalars(
     `{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; steps ascend, wall times are
     seconds since the epoch. Values are numbers, or the strings "NaN", "Infinity", "-Infinity".
     """
-    points_request = _make_request(request, query, DataClass.SCALAR)
-    return _respond(database, objects, grant, points_request)
+    return _respond(request, database, objects, grant, query, DataClass.SCALAR)
 
 
 @get_and_post(
@@ -99,8 +96,9 @@ def read_tensors(
     """
     # GET has no `lost`: its query is a SampleQuery.
     names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
-    points_request = _make_request(request, query, DataClass.TENSOR, names_lost=names_lost)
-    return _respond(database, objects, grant, points_request)
+    return _respond(
+        request, database, objects, grant, query, DataClass.TENSOR, names_lost=names_lost
+    )
 
 
 @get_and_post(router, "/blob_sequences/data", post_for=_POST_FOR, responses=RESPONSES)
@@ -118,5 +116,5 @@ def read_blob_sequences(
     An audio clip that was logged with a content type has it as `logged_content_type` (any text);
     the `Content-Type` of its bytes is detected from them instead.
     """
-    points_request = _make_request(request, query, DataClass.BLOB_SEQUENCE, query.indices())
-    return _respond(database, objects, grant, points_request)
+    data_class, indices = DataClass.BLOB_SEQUENCE, query.indices()
+    return _respond(request, database, objects, grant, query, data_class, indices)
