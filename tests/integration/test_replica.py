@@ -199,6 +199,11 @@ def test_request_that_may_not_be_repeated_is_503(owner, disturb):
 
 
 def test_snapshot_at_replica_is_read_only_and_of_workspace(replicated, workspace_id):
+    def read():
+        with replicated.snapshot(workspace_id):
+            pass
+
+    repeat_until("answered", read)  # the replica has the workspace, which is new
     with reads("answered"), replicated.snapshot(workspace_id) as db:
         assert db.execute(text("SELECT pg_is_in_recovery()")).scalar_one()
         seen = db.execute(text("SELECT current_setting('tbhub.workspace_id')")).scalar_one()
