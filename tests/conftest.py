@@ -153,6 +153,12 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(scope="session")
+def anyio_backend():
+    """What runs tests that are coroutines, in modules that are marked `anyio`."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def servers(request):
     """PostgreSQL, or with `--citus` a cluster, and SeaweedFS."""
     if request.config.getoption("citus"):

@@ -51,13 +51,15 @@ def segment(
     )
 
 
+def _wall_times(steps, wall_times):
+    return 1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
+
+
 def scalars(tag, steps, values=None, wall_times=None, *, summary_metadata=None):
     """Return a scalar series; values follow from the steps unless given."""
     steps = np.asarray(steps, "<i8")
     values = steps.astype("<f8") / 3 if values is None else np.asarray(values, "<f8")
-    wall_times = (
-        1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
-    )
+    wall_times = _wall_times(steps, wall_times)
     return wire_pb2.Series(
         tag=tag,
         summary_metadata=metadata() if summary_metadata is None else summary_metadata,
@@ -71,9 +73,7 @@ def packed_scalars(tag, steps, values=None, wall_times=None, *, block_points=409
     """Return a scalar series in packed blocks of `block_points` points."""
     steps = np.asarray(steps, "<i8")
     values = steps.astype("<f8") / 3 if values is None else np.asarray(values)
-    wall_times = (
-        1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
-    )
+    wall_times = _wall_times(steps, wall_times)
     parts = [slice(start, start + block_points) for start in range(0, len(steps), block_points)]
     blocks = [packing.pack(steps[part], wall_times[part], values[part]) for part in parts]
     return wire_pb2.Series(
@@ -84,9 +84,7 @@ def packed_scalars(tag, steps, values=None, wall_times=None, *, block_points=409
 def texts(tag, steps, strings, wall_times=None):
     """Return a text series: one string tensor of shape [1] per step."""
     steps = np.asarray(steps, "<i8")
-    wall_times = (
-        1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
-    )
+    wall_times = _wall_times(steps, wall_times)
     return wire_pb2.Series(
         tag=tag,
         summary_metadata=metadata("text", 2),
@@ -103,9 +101,7 @@ def texts(tag, steps, strings, wall_times=None):
 def images(tag, steps, sequences, wall_times=None):
     """Return a blob sequence series of inline blobs; BlobReferences are sent as they are."""
     steps = np.asarray(steps, "<i8")
-    wall_times = (
-        1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
-    )
+    wall_times = _wall_times(steps, wall_times)
     return wire_pb2.Series(
         tag=tag,
         summary_metadata=metadata("images", 3),

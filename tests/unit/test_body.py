@@ -11,6 +11,8 @@ from starlette.requests import Request
 from tbservice.api.http.body import decompress, read_body, spool_body, spool_body_parts
 from tbservice.errors import MalformedRequest, RequestTimeout, TooLarge
 
+pytestmark = pytest.mark.anyio
+
 
 def request_of(*pieces, then_hangs=False, headers=()):
     waiting = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
@@ -25,39 +27,34 @@ def request_of(*pieces, then_hangs=False, headers=()):
     return Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
 
 
-def test_body_comes_back_whole_in_memory_and_as_file():
-    async def read():
-        assert await read_body(request_of(b"ab", b"c"), 3, 5) == b"abc"
-        async with spool_body(request_of(b"ab", b"c"), 3, 5) as (file, size):
-            assert (file.read(), size) == (b"abc", 3)
-
-    asyncio.run(read())
+async def test_body_comes_back_whole_in_memory_and_as_file():
+    assert await read_body(request_of(b"ab", b"c"), 3, 5) == b"abc"
+    async with spool_body(request_of(b"ab", b"c"), 3, 5) as (file, size):
+        assert (file.read(), size) == (b"abc", 3)
 
 
 @pytest.mark.parametrize("sizes", [[], [1], [10], [3, 3, 3, 3], [25, 5], [10, 10], [1] * 21])
-def test_body_is_spooled_in_equal_parts_and_a_rest(sizes):
+async def test_body_is_spooled_in_equal_parts_and_a_rest(sizes):
     content = bytes(range(sum(sizes)))
     received = [content[sum(sizes[:index]) :][:size] for index, size in enumerate(sizes)]
-
-    async def read():
-        pieces = spool_body_parts(request_of(*received), 10, 100, 5)
-        return [(file.read(), size) async for file, size in pieces]
-
+    pieces = spool_body_parts(request_of(*received), 10, 100, 5)
     expected = [content[start : start + 10] for start in range(0, len(content), 10)]
-    assert asyncio.run(read()) == [(piece, len(piece)) for piece in expected]
+    assert [(file.read(), size) async for file, size in pieces] == [
+        (piece, len(piece)) for piece in expected
+    ]
 
 
-def test_body_over_its_size_or_its_time_is_refused():
+async def test_body_over_its_size_or_its_time_is_refused():
     with pytest.raises(TooLarge, match="2 bytes"):
-        asyncio.run(read_body(request_of(b"ab", b"c"), 2, 5))
+        await read_body(request_of(b"ab", b"c"), 2, 5)
     with pytest.raises(RequestTimeout, match=r"0\.01 seconds"):
-        asyncio.run(read_body(request_of(b"a", then_hangs=True), 9, 0.01))
+        await read_body(request_of(b"a", then_hangs=True), 9, 0.01)
 
 
-def test_body_announced_too_large_is_refused_before_it_is_read():
+async def test_body_announced_too_large_is_refused_before_it_is_read():
     request = request_of(then_hangs=True, headers=[(b"content-length", b"3")])
     with pytest.raises(TooLarge, match="2 bytes"):
-        asyncio.run(read_body(request, 2, 5))
+        await read_body(request, 2, 5)
 
 
 def test_gzip_never_grows_over_its_limit():

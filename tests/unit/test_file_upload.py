@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import event_files
+from support.clock import Clock
 from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
 from tbupload.errors import Conflict
 from tbupload.events.filters import SeriesFilter
@@ -28,19 +29,9 @@ from tbwire import wire_pb2
 DIGEST = SeriesFilter().digest()
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

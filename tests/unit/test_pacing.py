@@ -6,26 +6,22 @@ import asyncio
 
 import pytest
 
+from support.clock import Clock
 from tbservice import limits
 from tbservice.admission import refusals
 from tbservice.admission.pace import PACE_BURST_SECONDS, Pace
 from tbservice.admission.refusals import LEFT_KEY, hold_refusal
+
+pytestmark = pytest.mark.anyio
 
 RATE = 10.0
 BURST = round(RATE * PACE_BURST_SECONDS)
 WAITING = round(RATE * limits.PACE_WAIT_SECONDS_MAX)
 
 
-class Clock:
-    seconds = 1_000.0
-
-    def __call__(self):
-        return self.seconds
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1_000.0)
 
 
 @pytest.fixture
@@ -41,9 +37,9 @@ def test_pace_lets_burst_pass_then_delays_then_refuses(pace, clock):
     assert waits[-1] is None
     assert pace.count([("another", RATE)]) == 0
 
-    clock.seconds += 1  # refused requests were not counted
+    clock.now += 1  # refused requests were not counted
     assert [pace.count([("one", RATE)]) is None for _ in range(15)].count(False) in {10, 11}
-    clock.seconds += 100
+    clock.now += 100
     assert pace.count([("one", RATE)]) == 0
 
 
@@ -64,42 +60,36 @@ def test_pace_remembers_bounded_number_of_callers(pace, clock, monkeypatch):
     for number in range(200):
         pace.count([(f"caller {number}", RATE)])
     assert len(pace._busy_until) == 50
-    clock.seconds += 1
+    clock.now += 1
     pace.count([("one", RATE)])
     assert list(pace._busy_until) == ["one"]
 
 
-def test_refusal_is_held_until_its_client_leaves(monkeypatch):
-    async def run():
-        has_left = asyncio.Event()
-        scope = {"client": ("192.0.2.1", 1), "path": "/", LEFT_KEY: has_left}
-        holding = asyncio.create_task(hold_refusal(scope))
-        await asyncio.sleep(0)
-        assert not holding.done()
-        has_left.set()
-        assert not await holding
+async def test_refusal_is_held_until_its_client_leaves(monkeypatch):
+    has_left = asyncio.Event()
+    scope = {"client": ("192.0.2.1", 1), "path": "/", LEFT_KEY: has_left}
+    holding = asyncio.create_task(hold_refusal(scope))
+    await asyncio.sleep(0)
+    assert not holding.done()
+    has_left.set()
+    assert not await holding
 
-        monkeypatch.setattr(limits, "REFUSAL_SECONDS", 0.01)
-        assert await hold_refusal(scope | {LEFT_KEY: asyncio.Event()})
-        assert await hold_refusal({})
-
-    asyncio.run(run())
+    monkeypatch.setattr(limits, "REFUSAL_SECONDS", 0.01)
+    assert await hold_refusal(scope | {LEFT_KEY: asyncio.Event()})
+    assert await hold_refusal({})
 
 
-def test_refusals_of_address_are_held_longer_the_more_it_gets(monkeypatch, clock):
+async def test_refusals_of_address_are_held_longer_the_more_it_gets(monkeypatch, clock):
     held = []
 
     async def note(_scope, seconds):
         held.append(seconds)
         return True
 
-    async def run():
-        for address in ["192.0.2.2"] * 100 + ["192.0.2.3"]:
-            await hold_refusal({"client": (address, 1), "path": "/", LEFT_KEY: asyncio.Event()})
-
     monkeypatch.setattr(refusals, "_pace", Pace(clock))
     monkeypatch.setattr(refusals, "wait_with_client", note)
-    asyncio.run(run())
+    for address in ["192.0.2.2"] * 100 + ["192.0.2.3"]:
+        await hold_refusal({"client": (address, 1), "path": "/", LEFT_KEY: asyncio.Event()})
     burst = round(refusals.REFUSALS_PER_SECOND * PACE_BURST_SECONDS)
     at_once, queued = held[: burst + 1], held[burst + 1 : 100]
     assert at_once == [limits.REFUSAL_SECONDS] * len(at_once)
@@ -108,17 +98,13 @@ def test_refusals_of_address_are_held_longer_the_more_it_gets(monkeypatch, clock
     assert held[100] == limits.REFUSAL_SECONDS
 
 
-def test_refusals_whose_clients_left_hold_no_others(monkeypatch, clock):
+async def test_refusals_whose_clients_left_hold_no_others(monkeypatch, clock):
     """Else one client behind an address could let all others there wait for hours."""
     pace = Pace(clock)
-
-    async def run():
-        has_left = asyncio.Event()
-        has_left.set()
-        scope = {"client": ("192.0.2.4", 1), "path": "/", LEFT_KEY: has_left}
-        for _ in range(1_000):
-            assert not await hold_refusal(scope)
-
     monkeypatch.setattr(refusals, "_pace", pace)
-    asyncio.run(run())
+    has_left = asyncio.Event()
+    has_left.set()
+    scope = {"client": ("192.0.2.4", 1), "path": "/", LEFT_KEY: has_left}
+    for _ in range(1_000):
+        assert not await hold_refusal(scope)
     assert pace.count([("address 192.0.2.4", refusals.REFUSALS_PER_SECOND)]) == 0

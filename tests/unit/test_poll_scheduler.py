@@ -4,24 +4,13 @@ time.
 
 import pytest
 
+from support.clock import Clock
 from tbupload.logdir.poll_scheduler import (
     BACKLOG_SECONDS,
     POLL_SECONDS_MAX,
     POLLS_PER_QUIET_TIME,
     PollScheduler,
 )
-
-
-class Clock:
-    """A clock that a test moves, and that advances by `step` at each call."""
-
-    def __init__(self, step=0.0):
-        self.now = 0.0
-        self.step = step
-
-    def __call__(self):
-        self.now += self.step
-        return self.now
 
 
 def looks(scheduler, clock, seconds, quiet_seconds, turn_seconds=0.1):

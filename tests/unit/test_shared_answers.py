@@ -5,17 +5,9 @@ from __future__ import annotations
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
+from support.clock import Clock
 from tbservice.api.http import shared_answers
 from tbservice.api.http.shared_answers import ANSWER_SECONDS_MAX, SharedAnswers
-
-
-class Clock:
-    """Seconds that a test sets."""
-
-    seconds = 0.0
-
-    def __call__(self):
-        return self.seconds
 
 
 def test_kept_answer_has_body_and_headers():
@@ -31,10 +23,10 @@ def test_kept_answer_is_forgotten_after_seconds():
     clock = Clock()
     answers = SharedAnswers(clock)
     answers.put("key", Response(b"one"))
-    clock.seconds = ANSWER_SECONDS_MAX / 2
+    clock.now = ANSWER_SECONDS_MAX / 2
     answers.put("key", Response(b"two"))  # does not prolong it
     assert answers.find("key").body == b"one"
-    clock.seconds = ANSWER_SECONDS_MAX
+    clock.now = ANSWER_SECONDS_MAX
     assert answers.find("key") is None
 
 

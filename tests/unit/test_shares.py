@@ -14,6 +14,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from support.admission import CALLER, OTHER, STRANGER, come_in
+from support.clock import Clock
 from tbservice import limits
 from tbservice.admission.admitted import admit, current, turn
 from tbservice.admission.answers import ABORT_KEY, RESPONSE_CHUNK_BYTES, ResponseSender
@@ -28,6 +29,8 @@ from tbservice.api.http.streaming import refuse_unread
 from tbservice.errors import RequestTimeout, TooLarge, TooManyRequests, forget_frames
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.waits import count_in, waiting
+
+pytestmark = pytest.mark.anyio
 
 JSON_PATH = "/api/v1/experiments/x/scalars/data"
 BATCH_PATH = "/api/v1/experiments/x/batches"
@@ -93,13 +96,6 @@ def test_shares_let_one_use_be_larger_than_share():
     assert not shares._by_caller[OTHER]
 
 
-class Clock:
-    seconds = 0.0
-
-    def __call__(self):
-        return self.seconds
-
-
 def test_turns_are_one_at_time_while_others_work():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock), clock)
@@ -110,7 +106,7 @@ def test_turns_are_one_at_time_while_others_work():
     assert not turns.try_acquire(CALLER)
     assert not turns.try_acquire(OTHER)
     turns.release(CALLER)
-    clock.seconds += limits.CONTENTION_SECONDS * 1.01
+    clock.now += limits.CONTENTION_SECONDS * 1.01
     assert [turns.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
 
 
@@ -119,30 +115,27 @@ def test_turn_held_for_long_lets_another_of_workspace_begin():
     turns = Turns(8, 2, Activity(clock), clock)
     turns.waits.add("others", 8)  # none of them computes
     assert turns.try_acquire(CALLER)
-    clock.seconds += limits.CONTENTION_SECONDS / 2
+    clock.now += limits.CONTENTION_SECONDS / 2
     assert turns.try_acquire(OTHER)
     assert not turns.try_acquire(CALLER)
-    clock.seconds += limits.CONTENTION_SECONDS
+    clock.now += limits.CONTENTION_SECONDS
     turns.release(OTHER)
     assert turns.try_acquire(OTHER)
     assert [turns.try_acquire(CALLER) for _ in range(2)] == [True, False]
 
 
-def test_turn_is_served_when_its_limit_ends(monkeypatch):
+async def test_turn_is_served_when_its_limit_ends(monkeypatch):
     monkeypatch.setattr(limits, "CONTENTION_SECONDS", 0.05)
 
-    async def run():
-        turns = Turns(8, 2, Activity())
-        await turns.wait(CALLER)
-        await turns.wait(OTHER)
-        await turns.wait(CALLER)  # without any release
-        turns.release(OTHER)
-        turns.release(CALLER)
-        turns.release(CALLER)
-        assert not turns._used
-        assert not turns._acquired_at
-
-    asyncio.run(run())
+    turns = Turns(8, 2, Activity())
+    await turns.wait(CALLER)
+    await turns.wait(OTHER)
+    await turns.wait(CALLER)  # without any release
+    turns.release(OTHER)
+    turns.release(CALLER)
+    turns.release(CALLER)
+    assert not turns._used
+    assert not turns._acquired_at
 
 
 def test_turn_that_waits_lets_another_of_its_account_begin():
@@ -154,16 +147,13 @@ def test_turn_that_waits_lets_another_of_its_account_begin():
     assert [turns.try_acquire(CALLER) for _ in range(2)] == [True, False]
 
 
-def test_turn_is_served_when_another_begins_to_wait():
-    async def run():
-        turns = Turns(8, 2, Activity())
-        await turns.wait(CALLER)
-        waiting = asyncio.create_task(turns.wait(OTHER))
-        await asyncio.sleep(0)
-        turns.waits.add(CALLER.key, 1)  # no turn is released
-        await waiting
-
-    asyncio.run(run())
+async def test_turn_is_served_when_another_begins_to_wait():
+    turns = Turns(8, 2, Activity())
+    await turns.wait(CALLER)
+    waiting = asyncio.create_task(turns.wait(OTHER))
+    await asyncio.sleep(0)
+    turns.waits.add(CALLER.key, 1)  # no turn is released
+    await waiting
 
 
 def test_cost_of_turn_leaves_out_what_it_waited():
@@ -173,7 +163,7 @@ def test_cost_of_turn_leaves_out_what_it_waited():
     def use(caller, seconds, waited):
         count_in(turns.waits, caller.key, lambda: None, lambda: None)
         assert turns.try_acquire(caller)
-        clock.seconds += seconds
+        clock.now += seconds
         if waited:
             with waiting():
                 time.sleep(waited)
@@ -191,7 +181,7 @@ def test_turn_of_overlapping_requests_ends_shorter_first():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock), clock)
     assert turns.try_acquire(CALLER)  # for long
-    clock.seconds += 2 * limits.CONTENTION_SECONDS
+    clock.now += 2 * limits.CONTENTION_SECONDS
     assert turns.try_acquire(CALLER)  # for a moment
     turns.release(CALLER)
     assert turns.try_acquire(OTHER)  # the long one is still known as such
@@ -225,7 +215,7 @@ def test_turns_are_few_while_several_callers_compute():
     assert [turns.try_acquire(caller) for caller in callers[1:]] == [True, False, False]
     turns.waits.add("others", -1)
     assert not turns.try_acquire(callers[2])
-    clock.seconds += limits.CONTENTION_SECONDS * 1.01
+    clock.now += limits.CONTENTION_SECONDS * 1.01
     assert [turns.try_acquire(caller) for caller in callers[2:]] == [True, False]
 
 
@@ -239,7 +229,7 @@ async def serve_in_turn(turns, clock, seconds, count):
     async def work(caller):
         async with turns.turn(caller):
             served.append(caller)
-            clock.seconds += seconds[caller]
+            clock.now += seconds[caller]
             await asyncio.sleep(0)
 
     while len(served) < count:
@@ -254,18 +244,18 @@ async def serve_in_turn(turns, clock, seconds, count):
     return served
 
 
-def test_queue_divides_time_and_not_requests():
+async def test_queue_divides_time_and_not_requests():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock), clock)
     light, heavy = person_of("light"), person_of("heavy")
-    served = asyncio.run(serve_in_turn(turns, clock, {light: 0.01, heavy: 0.1}, 220))
+    served = await serve_in_turn(turns, clock, {light: 0.01, heavy: 0.1}, 220)
     assert 15 <= served.count(heavy) <= 25
     # No starvation: between two requests of the heavy one, the light one has as much time.
     gaps = "".join("h" if caller is heavy else "l" for caller in served).split("h")
     assert max(map(len, gaps)) <= 12
 
 
-def test_queue_divides_time_by_level_of_invitations():
+async def test_queue_divides_time_by_level_of_invitations():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock), clock)
     owner, member = person_of("owner"), person_of("member", "owner")
@@ -276,7 +266,7 @@ def test_queue_divides_time_by_level_of_invitations():
         for number in range(30)
     ]
     seconds = dict.fromkeys((owner, member, *accounts), 0.1)
-    served = asyncio.run(serve_in_turn(turns, clock, seconds, 300))
+    served = await serve_in_turn(turns, clock, seconds, 300)
     counts = Counter(served)
     assert 90 <= counts[owner] <= 110
     assert 90 <= counts[member] <= 110
@@ -296,12 +286,12 @@ def test_body_rate_bounds_caller_beside_others():
     assert rate.delay_seconds(CALLER, second) == 2
     assert rate.delay_seconds(STRANGER, second) == 2  # half the rate
     assert rate.delay_seconds(OTHER, second // 2) == 0.5
-    clock.seconds += 3
+    clock.now += 3
     activity.note(OTHER.key)
     assert rate.delay_seconds(CALLER, second) == 1
 
 
-def test_queue_serves_callers_in_rotation():
+async def test_queue_serves_callers_in_rotation():
     served = []
 
     async def work(queue, caller, number):
@@ -309,24 +299,21 @@ def test_queue_serves_callers_in_rotation():
             served.append((caller.key, number))
             await asyncio.sleep(0)
 
-    async def run():
-        queue = FairQueue("turns", 1, 1)
-        async with queue.turn(STRANGER):
-            tasks = [asyncio.create_task(work(queue, CALLER, number)) for number in range(5)]
-            await asyncio.sleep(0)
-            tasks += [asyncio.create_task(work(queue, OTHER, number)) for number in range(2)]
-            await asyncio.sleep(0)
-        await asyncio.gather(*tasks)
-        assert not queue._used
-        assert not queue._places.places
-
-    asyncio.run(run())
+    queue = FairQueue("turns", 1, 1)
+    async with queue.turn(STRANGER):
+        tasks = [asyncio.create_task(work(queue, CALLER, number)) for number in range(5)]
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(work(queue, OTHER, number)) for number in range(2)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert not queue._used
+    assert not queue._places.places
     assert served == [(CALLER.key, 0), (OTHER.key, 0), (CALLER.key, 1), (OTHER.key, 1)] + [
         (CALLER.key, number) for number in (2, 3, 4)
     ]
 
 
-def test_turn_that_gives_way_comes_before_own_requests():
+async def test_turn_that_gives_way_comes_before_own_requests():
     served = []
 
     async def work(turn, name):
@@ -337,211 +324,184 @@ def test_turn_that_gives_way_comes_before_own_requests():
             served.append("long again")
         turn.release()
 
-    async def run():
-        turns = Turns(8, 2, Activity())
-        names = {"long": CALLER, "own": CALLER, "other": OTHER}
-        holder = Turn(turns, STRANGER)
-        await holder.wait()
-        tasks = []
-        for name, caller in names.items():
-            tasks.append(asyncio.create_task(work(Turn(turns, caller), name)))
-            await asyncio.sleep(0)
-        holder.release()
-        await asyncio.gather(*tasks)
-        assert not turns._used
-        assert not turns.has_waiting
-
-    asyncio.run(run())
+    turns = Turns(8, 2, Activity())
+    names = {"long": CALLER, "own": CALLER, "other": OTHER}
+    holder = Turn(turns, STRANGER)
+    await holder.wait()
+    tasks = []
+    for name, caller in names.items():
+        tasks.append(asyncio.create_task(work(Turn(turns, caller), name)))
+        await asyncio.sleep(0)
+    holder.release()
+    await asyncio.gather(*tasks)
+    assert not turns._used
+    assert not turns.has_waiting
     assert served == ["long", "other", "long again", "own"]
 
 
-def test_turn_that_pauses_lets_only_another_account_begin():
+async def test_turn_that_pauses_lets_only_another_account_begin():
     served = []
 
     async def work(turn, name):
         await turn.wait()
         served.append(name)
 
-    async def run():
-        turns = Turns(8, 2, Activity())
-        holder, long = Turn(turns, OTHER), Turn(turns, CALLER)
-        await holder.wait()  # two accounts work from here on
-        waiting_turns = {"long": long, "own": Turn(turns, CALLER), "other": Turn(turns, OTHER)}
-        tasks = []
-        for name, turn_ in waiting_turns.items():
-            tasks.append(asyncio.create_task(work(turn_, name)))
-            await asyncio.sleep(0)
-        holder.release()
-        await tasks[0]
+    turns = Turns(8, 2, Activity())
+    holder, long = Turn(turns, OTHER), Turn(turns, CALLER)
+    await holder.wait()  # two accounts work from here on
+    waiting_turns = {"long": long, "own": Turn(turns, CALLER), "other": Turn(turns, OTHER)}
+    tasks = []
+    for name, turn_ in waiting_turns.items():
+        tasks.append(asyncio.create_task(work(turn_, name)))
         await asyncio.sleep(0)
-        assert served == ["long"]
-        await long.pause()
-        assert served == ["long", "other"]
-        assert turns.waits.count == 0
-        await long.pause()  # only its own request waits
-        assert served == ["long", "other"]
-        for turn_ in waiting_turns.values():
-            turn_.release()
-        await asyncio.gather(*tasks)
-
-    asyncio.run(run())
-
-
-def test_turn_gives_way_only_while_it_is_held():
-    async def run():
-        turn = Turn(Turns(8, 2, Activity()), CALLER)
-        await turn.give_way()
-        assert turn.try_acquire()
-        await turn.give_way()  # nobody waits
-        turn.release()
-        assert turn.try_acquire()
-
-    asyncio.run(run())
+    holder.release()
+    await tasks[0]
+    await asyncio.sleep(0)
+    assert served == ["long"]
+    await long.pause()
+    assert served == ["long", "other"]
+    assert turns.waits.count == 0
+    await long.pause()  # only its own request waits
+    assert served == ["long", "other"]
+    for turn_ in waiting_turns.values():
+        turn_.release()
+    await asyncio.gather(*tasks)
 
 
-def test_turn_of_client_that_leaves_while_it_gives_way_is_free():
-    async def run():
-        turns = Turns(8, 2, Activity())
-        leaving, other = Turn(turns, CALLER), Turn(turns, OTHER)
-        await leaving.wait()
-        others = asyncio.create_task(other.wait())
-        await asyncio.sleep(0)
-        giving = asyncio.create_task(leaving.give_way())
-        await others
-        leaving.finish()
-        other.release()
-        await giving
-        assert not turns._used
-
-    asyncio.run(run())
+async def test_turn_gives_way_only_while_it_is_held():
+    turn = Turn(Turns(8, 2, Activity()), CALLER)
+    await turn.give_way()
+    assert turn.try_acquire()
+    await turn.give_way()  # nobody waits
+    turn.release()
+    assert turn.try_acquire()
 
 
-def test_comparison_lets_others_go_between_its_experiments():
+async def test_turn_of_client_that_leaves_while_it_gives_way_is_free():
+    turns = Turns(8, 2, Activity())
+    leaving, other = Turn(turns, CALLER), Turn(turns, OTHER)
+    await leaving.wait()
+    others = asyncio.create_task(other.wait())
+    await asyncio.sleep(0)
+    giving = asyncio.create_task(leaving.give_way())
+    await others
+    leaving.finish()
+    other.release()
+    await giving
+    assert not turns._used
+
+
+async def test_comparison_lets_others_go_between_its_experiments():
     class Empty:
         list_runs = staticmethod(list)
 
     comparison = ComparisonReader("id", {"a": Empty, "b": Empty})
 
-    async def run():
-        turns = come_in().turns
-        await current().turn.wait()
-        other = Turn(turns, OTHER)
+    turns = come_in().turns
+    await current().turn.wait()
+    other = Turn(turns, OTHER)
 
-        async def go():
-            await other.wait()
-            other.release()
+    async def go():
+        await other.wait()
+        other.release()
 
-        others = asyncio.create_task(go())
-        await asyncio.sleep(0)
-        assert turns.has_waiting
-        await asyncio.to_thread(comparison.list_runs)
-        assert others.done()
-        current().turn.release()
-
-    asyncio.run(run())
+    others = asyncio.create_task(go())
+    await asyncio.sleep(0)
+    assert turns.has_waiting
+    await asyncio.to_thread(comparison.list_runs)
+    assert others.done()
+    current().turn.release()
 
 
-def test_queue_serves_lines_of_callers_in_rotation():
+async def test_queue_serves_lines_of_callers_in_rotation():
     served = []
 
     async def work(queue, caller):
         async with queue.turn(caller):
             served.append(caller.key)
 
-    async def run():
-        queue = FairQueue("turns", 1, 1)
-        crowd, reader = strangers_of("hot", 5), strangers_of("other", 1)[0]
-        async with queue.turn(CALLER):
-            tasks = []
-            for caller in (*crowd, *crowd, reader, reader):
-                tasks.append(asyncio.create_task(work(queue, caller)))
-                await asyncio.sleep(0)
-        await asyncio.gather(*tasks)
-        assert not queue._places.places
-
-    asyncio.run(run())
+    queue = FairQueue("turns", 1, 1)
+    crowd, reader = strangers_of("hot", 5), strangers_of("other", 1)[0]
+    async with queue.turn(CALLER):
+        tasks = []
+        for caller in (*crowd, *crowd, reader, reader):
+            tasks.append(asyncio.create_task(work(queue, caller)))
+            await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert not queue._places.places
     assert [served.index("address other 0"), served.count("address other 0")] == [1, 2]
     assert served[3] == "address other 0"
     assert len(set(served[4:8])) == 4
 
 
-def test_queue_release_tries_few_of_many_lines(monkeypatch):
+async def test_queue_release_tries_few_of_many_lines(monkeypatch):
     tried = []
 
-    async def run():
-        queue = FairQueue("turns", 8, 2)
-        crowd = [address_caller(f"192.0.2.{number}") for number in range(200)]
-        for caller in crowd[:2]:  # as much as all addresses may have
-            await queue.wait(caller)
-        waiting = [asyncio.create_task(queue.wait(caller)) for caller in crowd]
-        await asyncio.sleep(0)
+    queue = FairQueue("turns", 8, 2)
+    crowd = [address_caller(f"192.0.2.{number}") for number in range(200)]
+    for caller in crowd[:2]:  # as much as all addresses may have
+        await queue.wait(caller)
+    waiting = [asyncio.create_task(queue.wait(caller)) for caller in crowd]
+    await asyncio.sleep(0)
 
-        try_acquire = queue.try_acquire
-        monkeypatch.setattr(queue, "try_acquire", lambda *a: tried.append(a) or try_acquire(*a))
-        assert queue.try_acquire_now(CALLER)
-        queue.release(CALLER)
-        assert len(tried) < 20
-        queue.release(crowd[0])
-        await waiting[0]
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
-        assert not queue._places.waiting
-        assert not queue._waiting_counts
-
-    asyncio.run(run())
+    try_acquire = queue.try_acquire
+    monkeypatch.setattr(queue, "try_acquire", lambda *a: tried.append(a) or try_acquire(*a))
+    assert queue.try_acquire_now(CALLER)
+    queue.release(CALLER)
+    assert len(tried) < 20
+    queue.release(crowd[0])
+    await waiting[0]
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    assert not queue._places.waiting
+    assert not queue._waiting_counts
 
 
-def test_queue_counts_waiting_of_address_in_all_lines():
-    async def run():
-        queue = FairQueue("turns", 1, 1, waiting_max=2)
-        reader = replace(CALLER, is_reader=True, client="address", network="address")
-        await queue.wait(OTHER)
-        waiting = [
-            asyncio.create_task(queue.wait(replace(reader, line=f"experiment {number}")))
-            for number in range(2)
-        ]
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests):
-            queue.wait(replace(reader, line="experiment 2")).send(None)  # at once
-        subnets = [address_caller(f"2001:db8:0:{number}::1") for number in range(5)]
-        waiting += [asyncio.create_task(queue.wait(caller)) for caller in subnets[:4]]
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests):
-            queue.wait(subnets[4]).send(None)  # at once
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
-        assert not queue._waiting_counts
-
-    asyncio.run(run())
+async def test_queue_counts_waiting_of_address_in_all_lines():
+    queue = FairQueue("turns", 1, 1, waiting_max=2)
+    reader = replace(CALLER, is_reader=True, client="address", network="address")
+    await queue.wait(OTHER)
+    waiting = [
+        asyncio.create_task(queue.wait(replace(reader, line=f"experiment {number}")))
+        for number in range(2)
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyRequests):
+        queue.wait(replace(reader, line="experiment 2")).send(None)  # at once
+    subnets = [address_caller(f"2001:db8:0:{number}::1") for number in range(5)]
+    waiting += [asyncio.create_task(queue.wait(caller)) for caller in subnets[:4]]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyRequests):
+        queue.wait(subnets[4]).send(None)  # at once
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    assert not queue._waiting_counts
 
 
-def test_queue_line_keeps_its_place_when_clients_leave():
+async def test_queue_line_keeps_its_place_when_clients_leave():
     served = []
 
     async def work(queue, caller):
         async with queue.turn(caller):
             served.append(caller.client)
 
-    async def run():
-        queue = FairQueue("turns", 1, 1)
-        leaving, staying, other = (
-            replace(STRANGER, key=name, client=name, line=name.split()[0])
-            for name in ("hot leaving", "hot staying", "other")
-        )
-        async with queue.turn(CALLER):
-            left = asyncio.create_task(work(queue, leaving))
+    queue = FairQueue("turns", 1, 1)
+    leaving, staying, other = (
+        replace(STRANGER, key=name, client=name, line=name.split()[0])
+        for name in ("hot leaving", "hot staying", "other")
+    )
+    async with queue.turn(CALLER):
+        left = asyncio.create_task(work(queue, leaving))
+        await asyncio.sleep(0)
+        tasks = []
+        for caller in (staying, other):
+            tasks.append(asyncio.create_task(work(queue, caller)))
             await asyncio.sleep(0)
-            tasks = []
-            for caller in (staying, other):
-                tasks.append(asyncio.create_task(work(queue, caller)))
-                await asyncio.sleep(0)
-            left.cancel()
-            await asyncio.wait([left])
-        await asyncio.gather(*tasks)
-
-    asyncio.run(run())
+        left.cancel()
+        await asyncio.wait([left])
+    await asyncio.gather(*tasks)
     assert served == ["hot staying", "other"]
 
 
@@ -563,42 +523,36 @@ def test_shares_for_sign_in_are_apart():
     assert shares.try_acquire(replace(STRANGER, is_signing_in=True))
 
 
-def test_queue_refuses_too_many_and_too_long_waits(monkeypatch):
+async def test_queue_refuses_too_many_and_too_long_waits(monkeypatch):
     monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.01)
 
-    async def run():
-        queue = FairQueue("turns", 1, 1, waiting_max=1)
-        async with queue.turn(CALLER):
-            waiting = asyncio.create_task(queue.wait(CALLER))
-            await asyncio.sleep(0)
-            with pytest.raises(TooManyRequests):
-                await queue.wait(CALLER)
-            with pytest.raises(TooManyRequests):
-                await waiting
-            left = asyncio.create_task(queue.wait(CALLER))
-            await asyncio.sleep(0)
-            left.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await left
-        assert not queue._places.places
-        assert queue.try_acquire_now(CALLER)
-
-    asyncio.run(run())
-
-
-def test_queue_gives_back_turn_whose_waiter_left():
-    async def run():
-        queue = FairQueue("turns", 1, 1)
-        await queue.wait(CALLER)
-        waiting = asyncio.create_task(queue.wait(OTHER))
+    queue = FairQueue("turns", 1, 1, waiting_max=1)
+    async with queue.turn(CALLER):
+        waiting = asyncio.create_task(queue.wait(CALLER))
         await asyncio.sleep(0)
-        queue.release(CALLER)  # the turn is the other's now, who leaves before it knows
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(TooManyRequests):
+            await queue.wait(CALLER)
+        with pytest.raises(TooManyRequests):
             await waiting
-        assert queue.try_acquire_now(CALLER)
+        left = asyncio.create_task(queue.wait(CALLER))
+        await asyncio.sleep(0)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+    assert not queue._places.places
+    assert queue.try_acquire_now(CALLER)
 
-    asyncio.run(run())
+
+async def test_queue_gives_back_turn_whose_waiter_left():
+    queue = FairQueue("turns", 1, 1)
+    await queue.wait(CALLER)
+    waiting = asyncio.create_task(queue.wait(OTHER))
+    await asyncio.sleep(0)
+    queue.release(CALLER)  # the turn is the other's now, who leaves before it knows
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert queue.try_acquire_now(CALLER)
 
 
 @pytest.mark.parametrize(
@@ -656,101 +610,84 @@ def part(content, *, more_body=True):
     return {"type": "http.request", "body": content, "more_body": more_body}
 
 
-def test_body_of_json_comes_whole_and_gives_its_bytes_back():
-    async def run():
-        size = SMALL_BODY_BYTES_MAX + 1
-        messages = part(b"a" * (size - 1)), part(b"b", more_body=False)
-        body, admitted, turn = body_of(*messages, content_length=str(size))
-        await turn.wait()
-        assert len((await body.receive())["body"]) == size
-        assert (await body.receive())["type"] == "http.disconnect"
-        assert turn._is_held
-        assert admitted.shares.body_bytes._used == size
-        body.close()
-        assert not admitted.shares.body_bytes._used
-
-    asyncio.run(run())
+async def test_body_of_json_comes_whole_and_gives_its_bytes_back():
+    size = SMALL_BODY_BYTES_MAX + 1
+    messages = part(b"a" * (size - 1)), part(b"b", more_body=False)
+    body, admitted, turn = body_of(*messages, content_length=str(size))
+    await turn.wait()
+    assert len((await body.receive())["body"]) == size
+    assert (await body.receive())["type"] == "http.disconnect"
+    assert turn._is_held
+    assert admitted.shares.body_bytes._used == size
+    body.close()
+    assert not admitted.shares.body_bytes._used
 
 
-def test_body_that_breaks_off_or_grows_is_refused(monkeypatch):
+async def test_body_that_breaks_off_or_grows_is_refused(monkeypatch):
     monkeypatch.setattr(limits, "JSON_BODY_BYTES_MAX", 4)
 
-    async def run():
-        with pytest.raises(RequestTimeout):
-            await body_of(part(b"ab"), content_length="3")[0].receive()
-        with pytest.raises(TooLarge):
-            await body_of(part(b"abcde"), content_length="5")[0].receive()
-        with pytest.raises(TooLarge):
-            await body_of(part(b"abc"), part(b"de"), transfer_encoding="chunked")[0].receive()
-
-    asyncio.run(run())
+    with pytest.raises(RequestTimeout):
+        await body_of(part(b"ab"), content_length="3")[0].receive()
+    with pytest.raises(TooLarge):
+        await body_of(part(b"abcde"), content_length="5")[0].receive()
+    with pytest.raises(TooLarge):
+        await body_of(part(b"abc"), part(b"de"), transfer_encoding="chunked")[0].receive()
 
 
-def test_body_that_is_large_is_read_after_check():
+async def test_body_that_is_large_is_read_after_check():
     async def refuse():
         raise TooManyRequests("checked")
 
-    async def run():
-        size = SMALL_BODY_BYTES_MAX
-        for headers in ({"content_length": str(size + 1)}, {"transfer_encoding": "chunked"}):
-            with pytest.raises(TooManyRequests, match="checked"):
-                await body_of(part(b"ab", more_body=False), check=refuse, **headers)[0].receive()
-        small = body_of(part(b"a" * size, more_body=False), check=refuse, content_length=str(size))[
-            0
-        ]
-        assert len((await small.receive())["body"]) == size
-
-    asyncio.run(run())
+    size = SMALL_BODY_BYTES_MAX
+    for headers in ({"content_length": str(size + 1)}, {"transfer_encoding": "chunked"}):
+        with pytest.raises(TooManyRequests, match="checked"):
+            await body_of(part(b"ab", more_body=False), check=refuse, **headers)[0].receive()
+    small = body_of(part(b"a" * size, more_body=False), check=refuse, content_length=str(size))[0]
+    assert len((await small.receive())["body"]) == size
 
 
-def test_body_is_checked_during_turn():
-    async def run():
-        shares = WorkerShares(10)
-        held = []
+async def test_body_is_checked_during_turn():
+    shares = WorkerShares(10)
+    held = []
 
-        async def check():
-            held.append(shares.turns._used)
+    async def check():
+        held.append(shares.turns._used)
 
-        size = SMALL_BODY_BYTES_MAX + 1
-        part_of_it = part(b"a" * size, more_body=False)
-        await body_of(part_of_it, check=check, shares=shares, content_length=str(size))[0].receive()
-        assert held == [1]
-
-    asyncio.run(run())
+    size = SMALL_BODY_BYTES_MAX + 1
+    part_of_it = part(b"a" * size, more_body=False)
+    await body_of(part_of_it, check=check, shares=shares, content_length=str(size))[0].receive()
+    assert held == [1]
 
 
-def test_body_under_way_holds_bytes_and_no_turn(monkeypatch):
+async def test_body_under_way_holds_bytes_and_no_turn(monkeypatch):
     monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.01)
 
-    async def run():
-        shares = WorkerShares(10)
-        bodies = []
-        for _ in range(limits.CALLER_REQUEST_BODIES_BYTES_MAX // limits.BATCH_BYTES_MAX):
-            body, _admitted, turn = body_of(
-                part(b"x"),
-                path=BATCH_PATH,
-                shares=shares,
-                content_length=str(limits.BATCH_BYTES_MAX),
-            )
-            await turn.wait()
-            await body.receive()
-            assert not turn._is_held
-            bodies.append(body)
-        assert await body_of(part(b"x"), path=BATCH_PATH, shares=shares, content_length="9")[
-            0
-        ].receive() == part(b"x")
-        options = {
-            "path": BATCH_PATH,
-            "shares": shares,
-            "content_length": str(limits.BATCH_BYTES_MAX),
-        }
-        with pytest.raises(TooManyRequests, match="bytes of request bodies"):
-            await body_of(part(b"x"), **options)[0].receive()
-        assert await body_of(part(b"x"), caller=OTHER, **options)[0].receive() == part(b"x")
-        bodies[0].close()
-        assert await body_of(part(b"x"), **options)[0].receive() == part(b"x")
-
-    asyncio.run(run())
+    shares = WorkerShares(10)
+    bodies = []
+    for _ in range(limits.CALLER_REQUEST_BODIES_BYTES_MAX // limits.BATCH_BYTES_MAX):
+        body, _admitted, turn = body_of(
+            part(b"x"),
+            path=BATCH_PATH,
+            shares=shares,
+            content_length=str(limits.BATCH_BYTES_MAX),
+        )
+        await turn.wait()
+        await body.receive()
+        assert not turn._is_held
+        bodies.append(body)
+    assert await body_of(part(b"x"), path=BATCH_PATH, shares=shares, content_length="9")[
+        0
+    ].receive() == part(b"x")
+    options = {
+        "path": BATCH_PATH,
+        "shares": shares,
+        "content_length": str(limits.BATCH_BYTES_MAX),
+    }
+    with pytest.raises(TooManyRequests, match="bytes of request bodies"):
+        await body_of(part(b"x"), **options)[0].receive()
+    assert await body_of(part(b"x"), caller=OTHER, **options)[0].receive() == part(b"x")
+    bodies[0].close()
+    assert await body_of(part(b"x"), **options)[0].receive() == part(b"x")
 
 
 def start_of(status=200):
@@ -766,59 +703,50 @@ def whole(content, *, more_body=False):
     return {"type": "http.response.body", "body": content, "more_body": more_body}
 
 
-def test_answer_is_sent_in_pieces_and_ends_turn():
+async def test_answer_is_sent_in_pieces_and_ends_turn():
     sent = []
 
     async def send(message):
         sent.append(message)
 
-    async def run():
-        answer, admitted, turn = answer_of(send)
-        await turn.wait()
-        content = bytes(range(256)) * (RESPONSE_CHUNK_BYTES // 100)
-        await answer.send(start_of())
-        assert not turn._is_held
-        assert not sent
-        await answer.send(whole(content))
-        assert b"".join(message.get("body", b"") for message in sent) == content
-        assert [message.get("more_body") for message in sent] == [None, True, True, False]
-        assert not admitted.shares.unread_bytes._used
-
-    asyncio.run(run())
+    answer, admitted, turn = answer_of(send)
+    await turn.wait()
+    content = bytes(range(256)) * (RESPONSE_CHUNK_BYTES // 100)
+    await answer.send(start_of())
+    assert not turn._is_held
+    assert not sent
+    await answer.send(whole(content))
+    assert b"".join(message.get("body", b"") for message in sent) == content
+    assert [message.get("more_body") for message in sent] == [None, True, True, False]
+    assert not admitted.shares.unread_bytes._used
 
 
-def test_answer_over_unread_share_is_429_instead():
+async def test_answer_over_unread_share_is_429_instead():
     sent = []
 
     async def send(message):
         sent.append(message)
 
-    async def run():
-        shares = WorkerShares(10)
-        shares.unread_bytes.acquire_unchecked(CALLER, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)
-        answer, *_ = answer_of(send, shares)
-        for message in (start_of(), whole(b"x" * 99, more_body=True), whole(b"y")):
-            await answer.send(message)
-
-    asyncio.run(run())
+    shares = WorkerShares(10)
+    shares.unread_bytes.acquire_unchecked(CALLER, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)
+    answer, *_ = answer_of(send, shares)
+    for message in (start_of(), whole(b"x" * 99, more_body=True), whole(b"y")):
+        await answer.send(message)
     assert [message.get("status") for message in sent] == [429, None]
     assert (b"retry-after", b"2") in sent[0]["headers"]
 
 
-def test_response_that_cannot_be_sent_is_not_encoded():
-    async def run():
-        shares = WorkerShares(10)
-        admit(CALLER, shares)
-        refuse_unread(2 * limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)  # nothing else is unread
-        shares.unread_bytes.acquire_unchecked(CALLER, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX - 9)
-        refuse_unread(9)
-        with pytest.raises(TooManyRequests, match="bytes of unread answers"):
-            refuse_unread(10)
-
-    asyncio.run(run())
+async def test_response_that_cannot_be_sent_is_not_encoded():
+    shares = WorkerShares(10)
+    admit(CALLER, shares)
+    refuse_unread(2 * limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)  # nothing else is unread
+    shares.unread_bytes.acquire_unchecked(CALLER, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX - 9)
+    refuse_unread(9)
+    with pytest.raises(TooManyRequests, match="bytes of unread answers"):
+        refuse_unread(10)
 
 
-def test_answer_that_nobody_takes_is_aborted(monkeypatch):
+async def test_answer_that_nobody_takes_is_aborted(monkeypatch):
     monkeypatch.setattr(limits, "RESPONSE_STALL_SECONDS_MAX", 0.01)
     aborted = []
 
@@ -826,18 +754,15 @@ def test_answer_that_nobody_takes_is_aborted(monkeypatch):
         if message["type"] == "http.response.body":
             await asyncio.sleep(60)
 
-    async def run():
-        answer, admitted, _turn = answer_of(send, **{ABORT_KEY: lambda: aborted.append(True)})
-        await answer.send(start_of())
-        await answer.send(whole(b"x", more_body=True))
-        await answer.send(whole(b"y"))
-        assert not admitted.shares.unread_bytes._used
-
-    asyncio.run(run())
+    answer, admitted, _turn = answer_of(send, **{ABORT_KEY: lambda: aborted.append(True)})
+    await answer.send(start_of())
+    await answer.send(whole(b"x", more_body=True))
+    await answer.send(whole(b"y"))
+    assert not admitted.shares.unread_bytes._used
     assert aborted == [True]
 
 
-def test_turn_of_work_beside_request_ends_its_own(monkeypatch):
+async def test_turn_of_work_beside_request_ends_its_own(monkeypatch):
     monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.01)
 
     async def look(shares):
@@ -847,12 +772,9 @@ def test_turn_of_work_beside_request_ends_its_own(monkeypatch):
             await asyncio.sleep(0)
         assert not admitted.turn._is_held
 
-    async def run():
-        shares = WorkerShares(10)
-        await asyncio.gather(*(look(shares) for _ in range(3)))
-        assert not shares.turns._used
-
-    asyncio.run(run())
+    shares = WorkerShares(10)
+    await asyncio.gather(*(look(shares) for _ in range(3)))
+    assert not shares.turns._used
 
 
 def test_error_that_is_its_own_cause_forgets_its_frames():

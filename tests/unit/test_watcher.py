@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from support.clock import Clock
 from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.entries import MTIME_UNKNOWN
@@ -18,16 +19,6 @@ from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.stream_cursors import StreamCursors
 
 POLL_SECONDS = 5.0
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def nothing_read():
