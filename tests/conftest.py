@@ -26,7 +26,6 @@ from support import servers as support
 from support.fixture_retries import pytest_fixture_setup  # noqa: F401 - a hook
 from support.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 from support.waiting import SECONDS_MAX
-from tbservice.local.embedded.ports import choose_ports
 
 QUICK = ("tidy", "unit")
 """Folders whose modules take seconds."""
@@ -301,12 +300,11 @@ def live_service(servers, tmp_path_factory):
     """A running `tbservice serve`; `live_service.new_owner()` makes a workspace of one's own."""
     from tbservice.db.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
 
-    port = choose_ports(["service"], {})["service"]
     log = tmp_path_factory.mktemp("service") / "service.log"
     with (
         servers.database() as url,
         servers.settings(url) as settings,
-        support.live_service(settings, port, log) as live,
+        support.live_service(settings, log) as live,
         closing(Database(url, 1)) as database,
     ):
         yield replace(live, database=database)

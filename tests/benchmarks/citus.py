@@ -36,7 +36,7 @@ from support import citus
 from support.batches import PROTOBUF, batch, metadata, scalars, segment, stream
 from support.servers import live_service
 from tbservice.db import migrate
-from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.ports import LOOPBACK
 
 DATABASE = "bench"
 TAGS = 50
@@ -181,10 +181,9 @@ def _serve(
         for name in names
     }
     role = citus.OWNER if names == ["plain"] else citus.APPLICATION
-    port = choose_ports(["service"], {})["service"]
     with (
         bench.servers.settings(_url(database_port, role)) as settings,
-        live_service(settings, port, directory / "service.log") as live,
+        live_service(settings, directory / "service.log") as live,
     ):
         token = live.new_owner()
         yield Side(

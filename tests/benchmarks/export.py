@@ -24,7 +24,6 @@ from storage import wait_for_merge
 from support.batches import packed_scalars, segment, stream
 from support.servers import live_service
 from support.uploading import Reader, Uploader
-from tbservice.local.embedded.ports import choose_ports
 from tbupload.export.points import read_points
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
@@ -123,10 +122,9 @@ def _measure_halves(
     points = runs * TAGS * POINTS
     names = [_name_run(run) for run in range(runs)]
     halves = [names[: runs // 2], names[runs // 2 :]]
-    port = choose_ports(["service"], {})["service"]
     log = service.directory / "two_workers.log"
     with (
-        live_service(service.live.settings, port, log, TBHUB_WORKERS="2") as live,
+        live_service(service.live.settings, log, TBHUB_WORKERS="2") as live,
         ThreadPoolExecutor(len(halves)) as pool,
     ):
         path = f"{live.url}/api/v1/experiments/{experiment_id}/scalars/data"

@@ -16,7 +16,6 @@ from machine import cpu_seconds
 from support.batches import ApiClient
 from support.servers import LiveService, Servers, live_service
 from support.uploading import Reader
-from tbservice.local.embedded.ports import choose_ports
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,9 @@ def new_service(servers: Servers, directory: Path, **more: str) -> Iterator[Serv
     benchmark writes, `more` goes to its environment.
     """
     directory.mkdir()
-    port = choose_ports(["service"], {})["service"]
     with (
         servers.database() as url,
         servers.settings(url) as settings,
-        live_service(settings, port, directory / "service.log", **more) as live,
+        live_service(settings, directory / "service.log", **more) as live,
     ):
         yield Service(live, servers, live.new_owner(), directory)

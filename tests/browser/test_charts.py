@@ -9,16 +9,15 @@ import json
 import math
 import re
 
-import httpx2
 import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from support.batches import ApiClient, images, scalars, segment, stream
+from support.batches import images, scalars, segment, stream
 from support.browser_pages import has_drawing, look_again, look_at, new_page, open_as
 from support.hparams import HparamsClient, start
 from support.people import new_member
-from support.servers import NO_TLS, new_workspace
+from support.servers import live_api, new_workspace
 from support.share_links import make_link
 from support.waiting import wait_until
 from tbservice.types.people import Role
@@ -34,8 +33,8 @@ def workspace(live_service):
 
 @pytest.fixture(scope="module")
 def api(live_service, workspace):
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
-        yield ApiClient(http, workspace.owner_token)
+    with live_api(live_service.url, workspace.owner_token) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")

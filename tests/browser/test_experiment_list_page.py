@@ -7,15 +7,14 @@ from __future__ import annotations
 import re
 import time
 
-import httpx2
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import scalars, segment, stream
 from support.browser_pages import look_again, look_at, open_as
 from support.people import new_member, new_person
-from support.servers import NO_TLS, new_workspace
+from support.servers import live_api, new_workspace
 from tbservice.auth.tables.members import put
 from tbservice.types.people import Role
 
@@ -76,8 +75,7 @@ def ann(database, workspace):
 @pytest.fixture(scope="module")
 def made(live_service, workspace, database, ann):
     """Experiments with curves of losses; their ids by name."""
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
-        api = ApiClient(http, workspace.owner_token)
+    with live_api(live_service.url, workspace.owner_token) as api:
         ids = {name: api.new_experiment(name=name, **fields, **COMMON) for name, fields in MADE}
         for number, id_ in enumerate(list(ids.values())[:-1]):
             write_curves(api, id_, number)
@@ -285,8 +283,7 @@ def test_deleted_experiments_look_well(page, live_service, made):
 
 @pytest.mark.usefixtures("start")
 def test_runs_are_deleted_by_keyboard(page, live_service, workspace):
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
-        api = ApiClient(client, workspace.owner_token)
+    with live_api(live_service.url, workspace.owner_token) as api:
         experiment = api.new_experiment(name="a sweep")
         names = ["train/lr 0.1", "train/lr 0.01", "<b>no markup</b> " + "very-long-name-" * 12]
         api.write(

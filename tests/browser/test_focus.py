@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import httpx2
 import pytest
 
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import scalars, segment, stream
 from support.page_routes import TABLE
 from support.people import new_member, sign_in
-from support.servers import NO_TLS, new_workspace
+from support.servers import live_api, new_workspace
 from tbservice.auth import operators
 from tbservice.types.people import Role
 
@@ -52,8 +51,7 @@ def workspace(live_service):
 @pytest.fixture(scope="module")
 def experiment(live_service, workspace):
     """One of many experiments, with runs and links; it is the newest."""
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
-        api = ApiClient(http, workspace.owner_token)
+    with live_api(live_service.url, workspace.owner_token) as api:
         for number in range(EXPERIMENTS):
             id_ = api.new_experiment(name=f"experiment {number}", tags=["a", "b"])
         for number in range(EXPERIMENTS):

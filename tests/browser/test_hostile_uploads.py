@@ -7,12 +7,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-import httpx2
 import pytest
 from playwright.sync_api import Error, expect
 
 from support import servers as support
-from support.batches import ApiClient
 from support.browser_pages import SLOW_FRAMES, open_tab
 from support.hostile_uploads import MARK, attacks, beacon, write_hostile_logdir
 from support.people import SESSION_COOKIE, new_member, sign_in
@@ -69,25 +67,22 @@ def asked():
 
 
 @pytest.fixture(scope="module", params=["one origin", "two origins"])
-def site(request, servers, tmp_path_factory, asked):
+def site(request, shared_settings, tmp_path_factory, asked):
     port = choose_ports(["service"], {})["service"]
     public, content = f"http://127.0.0.1:{port}", f"http://localhost:{port}"
     more = {"TBHUB_CONTENT_URL": content} if request.param == "two origins" else {}
     directory = tmp_path_factory.mktemp("hostile")
     write_hostile_logdir(directory / "logdir", asked.url)
-    with (
-        servers.database() as url,
-        servers.settings(url) as settings,
-        support.live_service(settings, port, directory / "log", **more),
-    ):
-        workspace = support.new_workspace(url)
+    log = directory / "log"
+    with support.live_service(shared_settings, log, port=port, **more) as live:
+        workspace = support.new_workspace(live.database_url)
         uploader = Uploader(public, workspace.owner_token, directory)
         upload = ("--logdir", directory / "logdir", "--one-shot", "--new")
         name, described = attacks(asked.url)[2][:200], "\n\n".join(attacks(asked.url))
         ended = uploader.run(*upload, "--name", name, "--description", described)
         assert ended.code == 0, ended.err
         other = uploader.run(*upload, "--name", "Other").experiment_id
-        database = Database(url, 2)
+        database = Database(live.database_url, 2)
         yield Site(
             public,
             content if more else public,
@@ -223,13 +218,12 @@ def test_blob_that_is_opened_directly_runs_nothing(opened, site, asked):
 def test_our_own_pages_show_hostile_metadata_as_text(opened, site, asked):
     page, requests = opened
     texts = attacks(asked.url)
-    with httpx2.Client(base_url=site.public, trust_env=False, verify=support.NO_TLS) as client:
+    with support.live_api(site.public, site.owner_token) as api:
         fields = {
             "notes": "\n\n".join(texts),
             "tags": [text[:50] for text in texts[:6]],
             "properties": {f"{number} {text[:40]}": text for number, text in enumerate(texts)},
         }
-        api = ApiClient(client, site.owner_token)
         answer = api.request("PATCH", f"/experiments/{site.experiment}", json=fields)
         assert answer.status_code == 200, answer.text
     here = f"/experiment/{site.experiment}"

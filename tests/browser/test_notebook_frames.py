@@ -13,23 +13,17 @@ from support import event_files
 from support.browser_pages import share_link
 from support.servers import live_service
 from support.uploading import Uploader
-from tbservice.local.embedded.ports import choose_ports
 from tbupload import Experiment
 
 NAME = """<img src=x onerror=alert(1)>"' onload=alert(2)"""
 
 
 @pytest.fixture(scope="module")
-def framing(servers, tmp_path_factory):
+def framing(shared_settings, tmp_path_factory):
     """A tenant of a service that allows frames in pages of 127.0.0.1, its own site."""
     directory = tmp_path_factory.mktemp("framing")
-    allowed = '["http://127.0.0.1:*"]'
-    port = choose_ports(["service"], {})["service"]
-    with (
-        servers.database() as url,
-        servers.settings(url) as settings,
-        live_service(settings, port, directory / "log", TBHUB_FRAME_ANCESTORS=allowed) as live,
-    ):
+    more = {"TBHUB_FRAME_ANCESTORS": '["http://127.0.0.1:*"]'}
+    with live_service(shared_settings, directory / "log", **more) as live:
         yield Uploader(live.url, live.new_owner(), directory)
 
 

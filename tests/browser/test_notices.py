@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import re
 
-import httpx2
 import pytest
 from playwright.sync_api import expect
 
-from support.batches import ApiClient
 from support.browser_pages import share_link, shoot
 from support.event_files import scalar_event, text_event, version_event, write_records
-from support.servers import NO_TLS
+from support.servers import live_api
 
 HOSTILE = '</header><img src=x onerror="document.title=1"><script>document.title=1</script>'
 
@@ -29,8 +27,8 @@ def logdir(tmp_path):
 
 @pytest.fixture
 def api(live_service, uploader):
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
-        yield ApiClient(client, uploader.token)
+    with live_api(live_service.url, uploader.token) as api:
+        yield api
 
 
 def test_bar_shows_name_and_visibility_and_works_by_keyboard(page, uploader, logdir):

@@ -14,20 +14,15 @@ from tbservice.local.embedded.ports import choose_ports
 
 
 @pytest.fixture(scope="module")
-def service(servers, tmp_path_factory):
+def service(shared_settings, tmp_path_factory):
     """A service with the provider, and the provider."""
     port = choose_ports(["service"], {})["service"]
     redirect_uri = REDIRECT_URI.format("local").replace("testserver", f"127.0.0.1:{port}")
     log = tmp_path_factory.mktemp("service") / "service.log"
-    with (
-        servers.database() as url,
-        servers.settings(url) as settings,
-        openid_provider("local", redirect_uri=redirect_uri) as provider,
-        support.live_service(
-            settings, port, log, TBHUB_OIDC_PROVIDERS=json.dumps([provider.settings])
-        ) as live,
-    ):
-        yield live, provider
+    with openid_provider("local", redirect_uri=redirect_uri) as provider:
+        more = {"TBHUB_OIDC_PROVIDERS": json.dumps([provider.settings])}
+        with support.live_service(shared_settings, log, port=port, **more) as live:
+            yield live, provider
 
 
 def test_person_signs_in_at_provider_and_comes_back(browser, service):

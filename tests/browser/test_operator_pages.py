@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import httpx2
 import pytest
 from playwright.sync_api import expect
 
-from support.batches import ApiClient
 from support.browser_pages import look_at, open_as
 from support.people import new_member, new_personal_token, sign_in
-from support.servers import NO_TLS, new_workspace
+from support.servers import live_api, new_workspace
 from support.share_links import make_link
 from tbservice.auth import operators
 from tbservice.types.grants import Scope
@@ -33,8 +31,7 @@ def operator(database, workspace_id):
 def link(live_service, database, workspace_id, operator):
     """A share link of an experiment of the workspace."""
     secret = new_personal_token(database, workspace_id, operator, Scope.ADMIN)
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
-        api = ApiClient(http, secret)
+    with live_api(live_service.url, secret) as api:
         return make_link(api, api.new_experiment(name="x"))
 
 

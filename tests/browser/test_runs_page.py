@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import re
 
-import httpx2
 import pytest
 from playwright.sync_api import expect
 
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import scalars, segment, stream
 from support.browser_pages import (
     has_drawing,
     look_again,
@@ -22,7 +21,7 @@ from support.browser_pages import (
 )
 from support.hparams import HparamsClient, end, start
 from support.people import new_member
-from support.servers import NO_TLS, new_workspace
+from support.servers import live_api, new_workspace
 from tbservice.types.people import Role
 
 COUNT_FAINT_PIXELS = """
@@ -36,8 +35,7 @@ canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height
 def workspace(live_service):
     """A workspace with the runs of two experiments, one with a hostile name."""
     workspace = new_workspace(live_service.database_url)
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
-        api = ApiClient(http, workspace.owner_token)
+    with live_api(live_service.url, workspace.owner_token) as api:
         for name in ("sweep", "<b>x</b>"):
             client = HparamsClient(api, api.new_experiment(name=name))
             for number in range(15):
@@ -158,8 +156,7 @@ def test_runs_page_says_what_is_wrong_without_javascript(
 
 def test_rows_of_running_experiment_are_live(page, live_service, database):
     workspace = new_workspace(live_service.database_url)
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
-        api = ApiClient(http, workspace.owner_token)
+    with live_api(live_service.url, workspace.owner_token) as api:
         experiment = api.new_experiment(name="training")
         api.write(experiment, segment(stream("a"), 0, 9, scalars("loss", [1, 2], [4.0, 3.0])))
         upload = f"/experiments/{experiment}/uploads/{'0' * 16}"
@@ -309,8 +306,7 @@ def test_view_is_saved_changed_renamed_shared_and_deleted(page, editor_address, 
 
 
 def test_view_is_opened_by_viewer_who_cannot_change_it(page, address, live_service, workspace):
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
-        api = ApiClient(http, workspace.owner_token)
+    with live_api(live_service.url, workspace.owner_token) as api:
         path = f"/workspaces/{workspace.workspace_id}/views"
         body = {"name": "Mine", "page": "runs", "query": "sort=loss"}
         view = api.request("POST", path, json=body).json()

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from support.programs import find_node
+from support.subprocesses import run_to_end
 from support.waiting import SECONDS_MAX
 
 TOOLS = Path(os.environ.get("TBHUB_CLIENTS", "no/such"))
@@ -53,14 +53,7 @@ def tool(name):
 
 
 def run(*command, **options):
-    ended = subprocess.run(
-        [str(each) for each in command],
-        capture_output=True,
-        text=True,
-        timeout=5 * SECONDS_MAX,
-        check=False,
-        **options,
-    )
+    ended = run_to_end([str(each) for each in command], timeout=5 * SECONDS_MAX, **options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -42,7 +42,7 @@ def use_service(servers, run_application, url, token):
             assert len(read["packed"]["p"]["steps"]) == 2000
             reader = reader_of(client, make_link(api, experiment, runs="second"))
             assert list(reader.get(experiment, "tensors/data")) == ["second"]
-        listed = api.request("GET", "/experiments").json()["experiments"]
+        listed = api.experiments()
         numbered = [each["name"] for each in listed]
         # Each node numbers what was created through it.
         assert (sorted(numbered) if "," in url else numbered[::-1]) == names

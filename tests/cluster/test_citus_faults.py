@@ -16,7 +16,6 @@ from support.uploading import Uploader, wait_until
 from tbservice.db import migrate
 from tbservice.db.cluster.citus import NODE_SECONDS_MAX, node_of
 from tbservice.db.database import Database
-from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -130,10 +129,9 @@ def world(cluster, servers, tmp_path):
 def entered_by(cluster, node, servers, directory):
     """Run a service that enters the cluster by a node; yield its World."""
     directory.mkdir(exist_ok=True)
-    port = choose_ports(["service"], {})["service"]
     with (
         servers.settings(cluster.url(node=node)) as settings,
-        live_service(settings, port, directory / "service.log") as live,
+        live_service(settings, directory / "service.log") as live,
     ):
         yield World(cluster, live, directory)
 

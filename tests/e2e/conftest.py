@@ -19,13 +19,9 @@ from support.uploading import Reader, Uploader
 
 
 @pytest.fixture(scope="module")
-def grpc_service(servers, tmp_path_factory):
-    """A running service with a gRPC port, on a database of its own: the service, and the port."""
-    with (
-        servers.database() as url,
-        servers.settings(url) as settings,
-        live_grpc_service(settings, tmp_path_factory.mktemp("grpc")) as live,
-    ):
+def grpc_service(shared_settings, tmp_path_factory):
+    """A running service with a gRPC port, on the module's database: the service, and the port."""
+    with live_grpc_service(shared_settings, tmp_path_factory.mktemp("grpc")) as live:
         yield live
 
 

@@ -19,7 +19,6 @@ from support.batches import ApiClient, packed_scalars, segment, stream
 from support.waiting import SECONDS_MAX, wait_until
 from tbservice import limits
 from tbservice.admission.bodies import SMALL_BODY_BYTES_MAX
-from tbservice.local.embedded.ports import choose_ports
 from tbservice.server.workers import HEAD_BYTES_MAX
 
 ABSENT = "A" * 22
@@ -32,23 +31,17 @@ PROGRAM = Path(support.__file__).with_name(
 
 
 @pytest.fixture(scope="module")
-def service(servers, tmp_path_factory):
+def service(shared_settings, tmp_path_factory):
     """A server with small shares; the limits of this process stay unchanged."""
-    port = choose_ports(["service"], {})["service"]
     log = tmp_path_factory.mktemp("impatient") / "service.log"
-    with servers.database() as url, servers.settings(url) as settings:
-        program = (PROGRAM,)
-        with support.live_service(
-            settings, port, log, program=program, PYTHONPATH=str(Path(__file__).parents[1])
-        ) as live:
-            yield live
+    more = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    with support.live_service(shared_settings, log, program=(PROGRAM,), **more) as live:
+        yield live
 
 
 @pytest.fixture
 def http(service):
-    with httpx2.Client(
-        base_url=service.url, trust_env=False, timeout=SECONDS_MAX, verify=support.NO_TLS
-    ) as client:
+    with support.http_client(service.url) as client:
         yield client
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 
-import httpx2
-
-from support.batches import ApiClient, images, scalars, segment, stream
+from support.batches import images, scalars, segment, stream
 from support.programs import find_node, find_program
-from support.servers import NO_TLS
+from support.servers import live_api
 from support.source_code import ROOT
-from support.uploading import SECONDS_MAX
+from support.subprocesses import run_to_end
 
 PAGE = (ROOT / "docs" / "cookbook.md").read_text()
 TASKS = 20
@@ -26,8 +23,7 @@ def blocks(language):
 
 def new_environment(live_service):
     """Return the variables of the page, for a new workspace and an experiment with two runs."""
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
-        api = ApiClient(http, live_service.new_owner())
+    with live_api(live_service.url, live_service.new_owner()) as api:
         experiment = api.new_experiment(name="cookbook")
         for seed in range(2):
             sent = scalars("loss", range(200), [0.25 + seed / 2] * 200)
@@ -45,15 +41,7 @@ def new_environment(live_service):
 
 
 def run(command, environment, directory):
-    done = subprocess.run(
-        command,
-        env=environment,
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    done = run_to_end(command, env=environment, cwd=directory)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -6,28 +6,17 @@ from __future__ import annotations
 
 import pickle
 import re
-import subprocess
 import sys
 
-import httpx2
 import numpy as np
 import pytest
 
 import tbupload.notebook
-from support.batches import (
-    ApiClient,
-    images,
-    metadata,
-    packed_scalars,
-    scalars,
-    segment,
-    stream,
-    texts,
-)
+from support.batches import images, metadata, packed_scalars, scalars, segment, stream, texts
 from support.lazy import LazyModule
-from support.servers import NO_TLS
+from support.servers import live_api
 from support.source_code import ROOT
-from support.uploading import SECONDS_MAX
+from support.subprocesses import run_to_end
 from tbupload import Experiment, ExperimentFromDev
 from tbupload.errors import Refused, UsageError
 
@@ -41,10 +30,8 @@ STEPS = {"a": [0, 1, 2], "b": [0, 1, 5]}
 
 @pytest.fixture
 def api(uploader):
-    with httpx2.Client(
-        base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX, verify=NO_TLS
-    ) as client:
-        yield ApiClient(client, uploader.token)
+    with live_api(uploader.server, uploader.token) as api:
+        yield api
 
 
 @pytest.fixture
@@ -280,9 +267,7 @@ for ask in (Experiment("x").scalars, ExperimentFromDev("x").get_scalars):
     except ImportError as error:
         print(error)
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
+    ended = run_to_end([sys.executable, "-c", script])
     assert ended.stdout.count("-m pip install pandas") == 2, ended.stderr
 
 

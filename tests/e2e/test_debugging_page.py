@@ -13,7 +13,7 @@ import pytest
 from support import event_files, zygote
 from support.programs import find_program
 from support.source_code import ROOT
-from support.waiting import SECONDS_MAX
+from support.subprocesses import run_to_end
 
 PAGE = (ROOT / "docs" / "debugging.md").read_text()
 SHOWN = re.findall(r"```sh\n([^\n]+)\n```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
@@ -71,15 +71,11 @@ def run(command, environment, directory):
     if words[0] == "tbupload":
         ended = zygote.run(words[1:], environment, program="tbupload", directory=directory)
     else:
-        ended = subprocess.run(
+        ended = run_to_end(
             [find_program(words[0]), *words[1:]],
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
         )
     return (ended.stdout + ended.stderr).splitlines()
 

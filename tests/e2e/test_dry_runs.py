@@ -112,7 +112,7 @@ def verified(uploader, logdir, experiment_id, *arguments):
 
 def test_dry_run_counts_what_upload_and_verify_count(uploader, reader, everything):
     dry = uploader.run("--logdir", everything, "--dry-run", "--json")
-    assert reader.http.get("/api/v1/experiments").json()["experiments"] == []
+    assert reader.experiments() == []
     real = uploader.run("--logdir", everything, "--one-shot", "--json")
     assert counts(dry.done) == counts(real.done)
     assert (dry.code, real.code) == (1, 1)

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import os
 
-import httpx2
 import numpy as np
 import pytest
 
-from support.batches import ApiClient, images, metadata, segment, stream
+from support.batches import images, metadata, segment, stream
 from support.event_files import scalar_event, version_event, write_records
 from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
-from support.servers import NO_TLS
+from support.servers import http_client, live_api
 from support.uploading import wait_until
 
 
@@ -32,7 +31,7 @@ class Projector:
     def __init__(self, uploader, experiment):
         headers = {"Authorization": f"Bearer {uploader.token}"}
         base = f"{uploader.server}/experiment/{experiment}/data/plugin/projector/"
-        self.http = httpx2.Client(base_url=base, headers=headers, trust_env=False, verify=NO_TLS)
+        self.http = http_client(base, headers=headers)
 
     def __enter__(self):
         return self
@@ -181,10 +180,8 @@ def test_description_that_is_none_hides_nothing_else(uploader, run):
     ]
     for embedding in series:
         embedding.summary_metadata = metadata("projector", 3)
-    with httpx2.Client(base_url=uploader.server, trust_env=False, verify=NO_TLS) as client:
-        ApiClient(client, uploader.token).write(
-            experiment, segment(stream("train", "other"), 0, 9, *series)
-        )
+    with live_api(uploader.server, uploader.token) as api:
+        api.write(experiment, segment(stream("train", "other"), 0, 9, *series))
     with Projector(uploader, experiment) as projector:
         embeddings = projector.get("info", run="train").json()["embeddings"]
     assert [embedding["tensorName"] for embedding in embeddings] == ["words", "points"]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from support.batches import ApiClient
 from support.hparams import STATUSES, HparamsClient, last, start
 from support.lazy import LazyModule
+from support.subprocesses import run_to_end
 from tbupload import Experiment
 from tbupload.export import sessions
 
@@ -212,11 +212,7 @@ def test_export_hparams_json_says_what_was_written(uploader, client, tmp_path):
 def test_parquet_without_pyarrow_is_clear_error(uploader, client, tmp_path):
     script = "import sys; sys.modules['pyarrow'] = None\nfrom tbupload.cli import main\n"
     options = ["export", "--experiment", client.experiment_id, "--hparams", f"{tmp_path}/t.parquet"]
-    ended = subprocess.run(
-        [sys.executable, "-c", f"{script}sys.exit(main({options!r}))"],
-        env=uploader.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
+    ended = run_to_end(
+        [sys.executable, "-c", f"{script}sys.exit(main({options!r}))"], env=uploader.environment()
     )
     assert (ended.returncode, "pip install pyarrow" in ended.stderr) == (2, True), ended.stderr

@@ -22,10 +22,6 @@ def runs(logdir):
     return logdir
 
 
-def experiments(reader):
-    return reader.http.get("/api/v1/experiments").json()["experiments"]
-
-
 @pytest.mark.parametrize(
     ("filters", "sentence"),
     [
@@ -46,7 +42,7 @@ def test_filter_without_match_is_refused(uploader, reader, runs, filters, senten
     assert (ended.code, ended.out) == (2, "")
     assert sentence in ended.err
     assert ended.err.startswith("tbupload: ")
-    assert experiments(reader) == []
+    assert reader.experiments() == []
     assert not (uploader.directory / "uploads.json").exists()
 
 
@@ -72,7 +68,7 @@ def test_live_upload_refuses_misspelled_plugin(uploader, reader, logdir):
         ended = following.wait()
     assert (ended.code, ended.out) == (2, "")
     assert "--plugins scalar: there is no such plugin; did you mean scalars?" in ended.err
-    assert experiments(reader) == []
+    assert reader.experiments() == []
 
 
 def test_own_plugin_with_similar_name_is_accepted(uploader, reader, logdir):

@@ -45,11 +45,6 @@ def followed(configured):  # noqa: ARG001 - it sets the variables
         upload.stop()
 
 
-def points(reader, experiment_id, run="run"):
-    runs = reader.get(experiment_id, "scalars")
-    return runs.get(run, {}).get("loss", {}).get("count", 0)
-
-
 def has_ended(process_id):
     try:
         return psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE
@@ -82,7 +77,7 @@ def test_follow_waits_for_quiet_files_and_logs_its_end(start, reader, tmp_path):
     experiment_id, process_id = out.split()
     assert err.splitlines() == [f"tbupload: {sentence(is_script=True, is_training=True)}"]
     append_scalars(tmp_path / "runs", range(10))  # by another process of the same training
-    wait_until(lambda: points(reader, experiment_id) == 10)
+    wait_until(lambda: reader.count(experiment_id) == 10)
     assert not has_ended(int(process_id))
     wait_until(lambda: has_ended(int(process_id)))
     title, done = (tmp_path / "follow.log").read_text().splitlines()
@@ -122,7 +117,7 @@ def test_exit_waits_for_server_that_has_not_answered_yet(start, reader, live_ser
         out, err = training.communicate(timeout=SECONDS_MAX)
         psutil.Process(int(out)).kill()
     assert "is still sending the rest" not in err
-    listed = reader.http.get("/api/v1/experiments").json()["experiments"]
+    listed = reader.experiments()
     assert [each["points"] for each in listed] == [10]
 
 
@@ -196,13 +191,13 @@ def test_follow_continues_while_training_is_stopped(start, reader, tmp_path):
     experiment_id, process_id = uploader_of(training)
     training.send_signal(signal.SIGSTOP)
     append_scalars(tmp_path / "runs", range(3), run="other")
-    wait_until(lambda: points(reader, experiment_id, "other") == 3)
+    wait_until(lambda: reader.count(experiment_id, "other") == 3)
     # No event tells that the upload continues: this is longer than files have to be quiet at its end.
     time.sleep(1.5)
     assert not has_ended(process_id)
     (tmp_path / "go").touch()
     training.send_signal(signal.SIGCONT)
-    wait_until(lambda: points(reader, experiment_id) == 10)
+    wait_until(lambda: reader.count(experiment_id) == 10)
 
 
 def test_terminated_uploader_waits_for_last_points_of_training(start, reader):
@@ -222,7 +217,7 @@ def test_terminated_uploader_waits_for_last_points_of_training(start, reader):
     for process in (training.pid, process_id):  # as a batch system does
         os.kill(process, signal.SIGTERM)
     wait_until(lambda: has_ended(process_id))
-    assert points(reader, experiment_id) == 10
+    assert reader.count(experiment_id) == 10
 
 
 def test_same_call_again_continues_same_upload(followed, logdir):
@@ -245,5 +240,5 @@ def test_other_call_for_same_logdir_ends_earlier_upload(followed, reader, logdir
         append_scalars(logdir, range(10, 20))
     assert first.result.is_complete
     assert second.wait().is_complete
-    assert points(reader, first.experiment_id) == 10
-    assert points(reader, second.experiment_id) == 20
+    assert reader.count(first.experiment_id) == 10
+    assert reader.count(second.experiment_id) == 20

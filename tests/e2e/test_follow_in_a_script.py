@@ -6,7 +6,6 @@ import inspect
 import os
 import re
 import signal
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 import tbupload
 from support import event_files
+from support.subprocesses import run_to_end
 from support.uploading import lines_without_wait, wait_until
 from tbupload.recording.announcement import sentence
 
@@ -33,10 +33,6 @@ def examples():
             for block in re.findall(r"(?:^(?: {4}.*)?\n)+", text, re.MULTILINE)
         ]
     return sorted({block.strip() for block in blocks if "tbupload.follow" in block})
-
-
-def count(reader, experiment_id):
-    return reader.get(experiment_id, "scalars").get("run", {}).get("loss", {}).get("count", 0)
 
 
 @pytest.fixture
@@ -66,10 +62,10 @@ def test_there_are_examples_to_run():
 @pytest.mark.parametrize("example", examples())
 def test_every_example_uploads_what_training_writes(run_script, reader, example):
     (shown := run_script(example)).check_returncode()
-    (experiment,) = reader.http.get("/api/v1/experiments").json()["experiments"]
+    (experiment,) = reader.experiments()
     assert shown.stdout == f"{experiment['url']}\n", shown.stderr
     assert experiment["name"] in example
-    wait_until(lambda: count(reader, experiment["experiment_id"]) == 10)
+    wait_until(lambda: reader.count(experiment["experiment_id"]) == 10)
     assert lines_without_wait(shown.stderr) == [
         f"tbupload: {sentence(is_script=True, is_training=True)}"
     ]
@@ -91,11 +87,11 @@ def test_follow_block_returns_and_wait_proves_the_upload(
         assert upload.result.is_complete
         assert (upload.result.exit_code, upload.result.scalars, upload.result.runs) == (0, total, 1)
         assert upload.result.url == upload.url
-        assert count(reader, upload.experiment_id) == total
+        assert reader.count(upload.experiment_id) == total
         event_files.append_scalars(logdir, range(total, total + 10))  # after the block as well
     assert upload.stop().is_complete
     assert not upload.is_running
-    assert count(reader, upload.experiment_id) == 30
+    assert reader.count(upload.experiment_id) == 30
 
 
 def assert_shows_no_token_and_gives_way(upload, token):
@@ -116,7 +112,7 @@ def test_follow_without_block_uploads_and_start_resumes(follow, reader, logdir):
         pass
     assert (upload.stop().exit_code, upload.experiment_id) == (0, first)
     assert upload.stop() == upload.result
-    assert count(reader, first) == 10
+    assert reader.count(first) == 10
 
 
 def test_follow_result_counts_what_is_missing(follow, logdir, caplog):
@@ -232,7 +228,7 @@ def test_follow_ends_when_training_with_forks_is_killed(run_script, reader, tmp_
         assert worker.is_running()
     finally:
         worker.kill()
-    assert count(reader, experiment_id) == 10
+    assert reader.count(experiment_id) == 10
 
 
 def is_alive(process_id):
@@ -245,7 +241,5 @@ def is_alive(process_id):
 
 def test_importing_it_loads_no_other_package():
     source = "import sys, tbupload; print(sorted({name.partition('.')[0] for name in sys.modules}))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=True
-    ).stdout
+    loaded = run_to_end([sys.executable, "-c", source], check=True).stdout
     assert not {"numpy", "google", "urllib3", "tqdm", "tbwire"} & set(re.findall(r"\w+", loaded))

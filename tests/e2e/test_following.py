@@ -24,12 +24,8 @@ def append(path, events):
     event_files.write_records(path, events, append=True)
 
 
-def count(reader, experiment_id, run="run", tag="loss"):
-    return reader.get(experiment_id, "scalars").get(run, {}).get(tag, {}).get("count", 0)
-
-
 def has(reader, experiment_id, number, run="run"):
-    return lambda: count(reader, experiment_id, run) == number
+    return lambda: reader.count(experiment_id, run) == number
 
 
 def test_follow_sends_later_points_and_ctrl_c_exits_0(uploader, reader, logdir):
@@ -45,7 +41,7 @@ def test_follow_sends_later_points_and_ctrl_c_exits_0(uploader, reader, logdir):
             file.write(record[:9])
         append(logdir / "new" / "run" / "tfevents.1", scalar_records("loss", range(5)))
         wait_until(has(reader, experiment_id, 5, "new/run"))
-        assert count(reader, experiment_id) == 20
+        assert reader.count(experiment_id) == 20
         with path.open("ab") as file:
             file.write(record[9:])
         wait_until(has(reader, experiment_id, 21))
@@ -106,12 +102,12 @@ def test_follow_survives_late_start_and_death_of_server(servers, database_url, l
     reader = Reader(uploader.server, token)
     with servers.settings(database_url) as settings, uploader.follow(logdir) as following:
         wait_until(lambda: "trying again" in following.err())
-        with support_servers.live_service(settings, port, tmp_path / "first.log") as live:
+        with support_servers.live_service(settings, tmp_path / "first.log", port=port) as live:
             experiment_id = following.wait_for_experiment()
             wait_until(has(reader, experiment_id, 10))
             live.process.kill()
             append(path, scalar_records("loss", range(10, 5000)))
-        with support_servers.live_service(settings, port, tmp_path / "second.log"):
+        with support_servers.live_service(settings, tmp_path / "second.log", port=port):
             wait_until(has(reader, experiment_id, 5000))
             ended = following.stop(signal.SIGTERM)
             assert reader.scalars(experiment_id) == tensorboard_scalars(logdir)

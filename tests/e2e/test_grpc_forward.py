@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from support import zygote
 from support.grpc_calls import call_server, failure, live_grpc_service, raw_client
 from support.grpc_forwarder import forwarder
+from support.subprocesses import run_to_end
 from support.tls_proxy import tls_proxy
 from support.waiting import SECONDS_MAX, wait_until
 from tbservice.errors import Invalid, TooManyRequests, Unavailable
@@ -208,12 +208,9 @@ def test_forwarder_without_grpcio_names_extra():
     script = (
         "import sys; sys.modules['grpc'] = None; from tbupload.cli import main; sys.exit(main())"
     )
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-c", script, "grpc-forward", "--server", "http://127.0.0.1:1"],
         env=os.environ | {"TBHUB_TOKEN": "tb_x", "TBHUB_CONFIG": os.devnull},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert "pip install grpcio" in done.stderr

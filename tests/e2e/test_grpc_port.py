@@ -3,14 +3,13 @@
 import socket
 
 import grpc
-import httpx2
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from support import zygote
 from support.grpc_calls import failure, live_grpc_service, raw_client
-from support.servers import NO_TLS, environment_of, live_service
+from support.servers import environment_of, fetch, live_service
 from support.tls_proxy import make_certificate
 from support.waiting import SECONDS_MAX
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
@@ -78,13 +77,12 @@ def reflect(channel):
 def checks_counted(live):
     """Return how many health checks the metrics have counted."""
     counter = 'tbhub_grpc_calls_total{method="Health/Check",status="OK"} '
-    scrape = httpx2.get(f"{live.url}/metrics", trust_env=False, verify=NO_TLS).text
+    scrape = fetch(f"{live.url}/metrics").text
     return float(scrape.partition(counter)[2].split()[0])
 
 
 def test_grpc_is_off_by_default(settings, tmp_path):
-    port = choose_ports(["service"], {})["service"]
-    with live_service(settings, port, tmp_path / "log"):
+    with live_service(settings, tmp_path / "log"):
         pass
     assert "gRPC" not in (tmp_path / "log").read_text()
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.subprocesses import run_to_end
+
 ROOT = Path(__file__).parent.parent.parent
 SECONDS_MAX = 300
 
@@ -52,13 +54,9 @@ def install(tmp_path):
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(tmp_path),
         }
-        return subprocess.run(
+        return run_to_end(
             [sys.executable, ROOT / "deploy/install.py", tmp_path / "venv", lock],
             env=kept | offline,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
         )
 
     return install

@@ -88,7 +88,7 @@ def end(process):
 
 def read_steps(reader, name):
     """Return the only experiment of the workspace, and the steps of each of its runs."""
-    (experiment,) = reader.http.get("/api/v1/experiments").json()["experiments"]
+    (experiment,) = reader.experiments()
     assert experiment["name"] == name
     runs = reader.scalars(experiment["experiment_id"])
     return experiment["url"], {run: sorted(tags["loss"]) for run, tags in runs.items()}
@@ -109,7 +109,7 @@ def test_slurm_job_ends_with_training_before_time_limit(batch, reader, tmp_path)
     (directory / "waits").touch()
     job = batch(0)
     wait_until(lambda: len(list(directory.iterdir())) > 1)
-    wait_until(lambda: reader.http.get("/api/v1/experiments").json()["experiments"])
+    wait_until(reader.experiments)
     (training,) = [
         process for process in psutil.Process(job.pid).children() if "train.py" in process.cmdline()
     ]
@@ -140,7 +140,7 @@ def test_kubernetes_sidecar_sends_the_rest_and_ends(uploader, reader, tmp_path):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    wait_until(lambda: reader.http.get("/api/v1/experiments").json()["experiments"])
+    wait_until(reader.experiments)
     (runs / "pod").mkdir()
     subprocess.run([sys.executable, tmp_path / "train.py", runs / "pod"], check=True)
     process.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from support.programs import find_program
-from support.servers import NO_TLS, live_service
+from support.servers import http_client, live_service
 from support.waiting import wait_until
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.metrics import REGISTRY
@@ -66,9 +66,7 @@ def prometheus(directory, target):
     with (
         (directory / "log").open("w") as log,
         subprocess.Popen(command, stdout=log, stderr=log) as process,
-        httpx2.Client(
-            base_url=f"http://{LOOPBACK}:{port}/api/v1", trust_env=False, verify=NO_TLS
-        ) as client,
+        http_client(f"http://{LOOPBACK}:{port}/api/v1") as client,
     ):
         try:
             wait_until(lambda: is_ready(client))
@@ -110,10 +108,9 @@ def test_every_alert_has_its_section_on_call():
 
 
 def test_prometheus_finds_every_metric_of_alerts_and_panels(settings, tmp_path):
-    port = choose_ports(["service"], {})["service"]
     more = {"TBHUB_METRICS_TOKEN": "operator"}
     with (
-        live_service(settings, port, tmp_path / "service.log", **more) as live,
+        live_service(settings, tmp_path / "service.log", **more) as live,
         prometheus(tmp_path, live.url.removeprefix("http://")) as client,
     ):
         wait_until(lambda: query(client, "up == 1"))

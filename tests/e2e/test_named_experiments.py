@@ -9,10 +9,6 @@ from support.event_files import append_scalars
 from support.uploading import Uploader, wait_until
 
 
-def experiments(reader):
-    return reader.http.get("/api/v1/experiments").json()["experiments"]
-
-
 @pytest.fixture
 def hosts(uploader, tmp_path):
     """Uploaders with a configuration of their own, as on several machines, each with a run."""
@@ -32,7 +28,7 @@ def test_create_prints_url_of_one_experiment(uploader, reader):
     assert first.out == again.out == f"{json.loads(told.out)['url']}\n"
     assert "exists; it was not changed" in again.err
     assert json.loads(told.out)["event"] == "exists"
-    (experiment,) = experiments(reader)
+    (experiment,) = reader.experiments()
     assert (experiment["description"], experiment["visibility"]) == ("a *try*", "private")
     other = uploader.run("create", "--name", "other", "--json", "--visibility", "link")
     assert (json.loads(other.out)["event"], json.loads(other.out)["visibility"]) == (
@@ -72,7 +68,7 @@ def test_hosts_that_start_at_once_make_one_experiment(hosts, reader):
     assert [each.code for each in ended] == [0] * 4
     events = sorted(json.loads(each.out.splitlines()[0])["event"] for each in ended)
     assert events == ["created", "resumed", "resumed", "resumed"]
-    assert len(experiments(reader)) == 1
+    assert len(reader.experiments()) == 1
 
 
 def test_name_that_several_have_is_refused(uploader, reader, logdir):
@@ -82,7 +78,7 @@ def test_name_that_several_have_is_refused(uploader, reader, logdir):
     ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment-name", "x")
     assert (ended.code, ended.out) == (1, "")
     assert "several experiments have this name" in ended.err
-    assert len(experiments(reader)) == 2
+    assert len(reader.experiments()) == 2
 
 
 @pytest.mark.parametrize(

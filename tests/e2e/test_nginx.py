@@ -56,16 +56,14 @@ def running_nginx(service, directory, **replaced):
 
 def is_listening(url):
     try:
-        return (
-            httpx2.get(f"{url}/metrics", trust_env=False, verify=support.NO_TLS).status_code == 404
-        )
+        return support.fetch(f"{url}/metrics").status_code == 404
     except httpx2.TransportError:
         return False
 
 
 @pytest.fixture
 def client_of():
-    with httpx2.Client(trust_env=False, timeout=60, verify=support.NO_TLS) as client:
+    with support.http_client() as client:
 
         def client_of(url):
             client.base_url = url

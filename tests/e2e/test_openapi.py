@@ -4,13 +4,12 @@ described.
 
 from __future__ import annotations
 
-import httpx2
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from support.batches import ApiClient, images, scalars, segment, stream, texts
+from support.batches import images, scalars, segment, stream, texts
 from support.lazy import LazyModule
-from support.servers import NO_TLS
+from support.servers import fetch, live_api
 from support.waiting import SECONDS_MAX
 from tbservice import limits
 from tbservice.server.workers import HEAD_BYTES_MAX
@@ -32,10 +31,8 @@ def as_bytes(_context, content):
 
 @pytest.fixture
 def api(live_service):
-    with httpx2.Client(
-        base_url=live_service.url, trust_env=False, verify=NO_TLS, timeout=60
-    ) as client:
-        yield ApiClient(client, live_service.new_owner())
+    with live_api(live_service.url, live_service.new_owner()) as api:
+        yield api
 
 
 @pytest.fixture
@@ -112,9 +109,7 @@ def test_openapi_tail_refusals_are_json(operations):
 
 
 def test_openapi_says_what_is_required(live_service):
-    document = httpx2.get(
-        f"{live_service.url}/api/v1/openapi.json", trust_env=False, verify=NO_TLS
-    ).json()
+    document = fetch(f"{live_service.url}/api/v1/openapi.json").json()
     classic = {
         path.rpartition("/")[2]: {
             each["name"] for each in operations["get"]["parameters"] if each["required"]

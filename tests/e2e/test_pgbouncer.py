@@ -16,7 +16,6 @@ from tbservice.db.connection import PREPARE_THRESHOLD
 from tbservice.db.database import Database
 from tbservice.db.pipeline import fetch_binary, query_with_rls
 from tbservice.errors import Unavailable
-from tbservice.local.embedded.ports import choose_ports
 
 CLIENTS = 3 * CONNECTIONS
 TIMEOUT = "SELECT current_setting('statement_timeout'), current_setting('TimeZone')"
@@ -24,7 +23,6 @@ TIMEOUT = "SELECT current_setting('statement_timeout'), current_setting('TimeZon
 
 def test_upload_through_pgbouncer_is_proven(servers, tmp_path):
     logdir = write_complete_logdir(tmp_path / "logdir")
-    port = choose_ports(["service"], {})["service"]
     with (
         servers.database(migrated=False) as owner_url,
         pgbouncer(owner_url) as pooled_owner_url,
@@ -32,7 +30,7 @@ def test_upload_through_pgbouncer_is_proven(servers, tmp_path):
         servers.settings(url) as settings,
     ):
         assert migrate.upgrade(pooled_owner_url)
-        with support.live_service(settings, port, tmp_path / "log") as live:
+        with support.live_service(settings, tmp_path / "log") as live:
             uploader = Uploader(live.url, live.new_owner(), tmp_path)
             uploaded = uploader.run("--logdir", logdir, "--one-shot", "--json")
             assert uploaded.code == 0, uploaded.err

@@ -156,7 +156,7 @@ def test_end_of_script_is_recorded(run_script, reader, source, inside, after, st
     upload = wait_for_end(reader, experiment_id)
     assert (upload["status"], upload["detail"]) == (status, detail)
     assert "secret" not in json.dumps(upload["detail"])
-    assert reader.get(experiment_id, "scalars")["run"]["loss"]["count"] == 10
+    assert reader.count(experiment_id) == 10
     last = lines_without_wait(script.stderr)[-1].partition(":")[0]
     ends = {(1, "ValueError"), (4, "tbupload"), (-signal.SIGINT, "KeyboardInterrupt")}
     assert (script.returncode, last) in ends, script.stderr

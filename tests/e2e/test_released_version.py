@@ -12,7 +12,6 @@ from support.releases import LAST_MIGRATION, has_last_release, install_release, 
 from support.servers import environment_of, live_service, new_owner
 from support.uploading import Reader, Uploader, tensorboard_scalars, wait_until
 from tbservice.db import migrate, schema_versions
-from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.skipif(
     not has_last_release(), reason="the last release is not in this checkout: git fetch --unshallow"
@@ -52,9 +51,8 @@ class Version:
     @contextmanager
     def serve(self, token):
         """Run its server; its client goes there."""
-        port = choose_ports(["service"], {})["service"]
         log = self._directory / f"{self.name}.log"
-        with live_service(self._settings, port, log, **self._python) as live:
+        with live_service(self._settings, log, **self._python) as live:
             self.uploader = Uploader(live.url, token, self._directory, **self._python)
             # In this process where it is this version's: that takes a tenth of the time.
             self.tbupload = self.uploader.run_process if self._python else self.uploader.run

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from support import servers as support
 from support.batches import ApiClient
-from tbservice.local.embedded.ports import choose_ports
 
 PROGRAM = Path(support.__file__).with_name("short_timeout_service.py")
 PACE = 0.05
@@ -22,30 +20,16 @@ MANY = 5
 
 
 @pytest.fixture(scope="module")
-def service(servers, tmp_path_factory):
-    port = choose_ports(["service"], {})["service"]
+def service(shared_settings, tmp_path_factory):
     log = tmp_path_factory.mktemp("paced") / "service.log"
-    path = str(Path(__file__).parents[1])
-    with (
-        servers.database() as url,
-        servers.settings(url) as settings,
-        support.live_service(
-            settings,
-            port,
-            log,
-            program=(PROGRAM,),
-            PYTHONPATH=path,
-            TBHUB_REQUESTS_PER_SECOND=str(PACE),
-        ) as live,
-    ):
+    more = {"PYTHONPATH": str(Path(__file__).parents[1]), "TBHUB_REQUESTS_PER_SECOND": str(PACE)}
+    with support.live_service(shared_settings, log, program=(PROGRAM,), **more) as live:
         yield live
 
 
 @pytest.fixture
 def http(service):
-    with httpx2.Client(
-        base_url=service.url, trust_env=False, timeout=30, verify=support.NO_TLS
-    ) as client:
+    with support.http_client(service.url) as client:
         yield client
 
 

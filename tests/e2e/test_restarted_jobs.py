@@ -8,10 +8,9 @@ import signal
 import subprocess
 import sys
 
-import httpx2
 import pytest
 
-from support.servers import NO_TLS
+from support.servers import http_client
 from support.uploading import tensorboard_scalars, wait_until
 from tbupload import Experiment
 
@@ -68,7 +67,7 @@ NEW = [float(step if step < 500 else -step) for step in range(1000)]
 
 def test_stock_curve_shows_newest_and_attempt_the_old_one(uploader, reader, logdir, restarted):
     assert reader.scalars(restarted) == tensorboard_scalars(logdir)  # as TensorBoard on the files
-    with httpx2.Client(base_url=uploader.server, trust_env=False, verify=NO_TLS) as browser:
+    with http_client(uploader.server) as browser:
         browser.headers["Authorization"] = f"Bearer {uploader.token}"
         for address, values in (("", NEW), ("attempt/1/", OLD), ("attempt/2/", NEW)):
             path = f"/experiment/{restarted}/{address}data/plugin/scalars/scalars"

@@ -22,10 +22,7 @@ def events_of(out):
 
 
 def experiments_of(reader):
-    return [
-        each["experiment_id"]
-        for each in reader.http.get("/api/v1/experiments").json()["experiments"]
-    ]
+    return [each["experiment_id"] for each in reader.experiments()]
 
 
 @pytest.fixture
@@ -43,7 +40,7 @@ def killed(uploader, reader, logdir):
 def test_follow_killed_resumes_its_experiment_and_says_so(uploader, reader, logdir, killed):
     event_files.append_scalars(logdir, range(10, 20))
     with uploader.follow(logdir, "--json") as following:
-        wait_until(lambda: reader.get(killed, "scalars")["run"]["loss"]["count"] == 20)
+        wait_until(lambda: reader.count(killed) == 20)
         ended = following.stop()
     first, *_, last = events_of(ended.out)
     assert (first["event"], first["experiment_id"], last["scalars"]) == ("resumed", killed, 10)

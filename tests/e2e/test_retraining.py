@@ -117,7 +117,7 @@ def test_resume_must_fails_without_earlier_upload(upload, reader, first):
     ended = upload("--resume", "must")
     assert (ended.code, ended.out) == (2, "")
     assert "was deleted" in ended.err
-    assert reader.http.get("/api/v1/experiments").json()["experiments"] == []
+    assert reader.experiments() == []
 
 
 def resumed_training(logdir):

@@ -77,7 +77,7 @@ def uploaders_of(process):
 
 
 def only_upload(reader):
-    (experiment,) = reader.http.get("/api/v1/experiments").json()["experiments"]
+    (experiment,) = reader.experiments()
     (upload,) = reader.get(experiment["experiment_id"], "uploads")["uploads"]
     points = reader.get(experiment["experiment_id"], "scalars")["a"]["loss"]["count"]
     return upload, points
@@ -156,7 +156,7 @@ def test_signals_reach_the_command_once(start, reader):
     """
     process = start(source=source)
     assert process.stdout.readline() == b"ready\n"
-    wait_until(lambda: reader.http.get("/api/v1/experiments").json()["experiments"])
+    wait_until(reader.experiments)
     for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
         process.send_signal(number)
         assert process.stdout.readline() == b"%d\n" % number
@@ -187,7 +187,7 @@ def test_ctrl_c_twice_reaches_a_command_on_a_terminal_twice(start, reader):
     )
     os.close(follower)
     assert process.stdout.readline() == b"ready\n"
-    wait_until(lambda: reader.http.get("/api/v1/experiments").json()["experiments"])
+    wait_until(reader.experiments)
     for count in (1, 2):
         os.write(leader, b"\x03")
         assert process.stdout.readline() == b"seen %d\n" % count
@@ -227,7 +227,7 @@ def test_killed_uploader_changes_nothing(start, reader):
     source = "print('ready', flush=True); input(); write(range(10)); sys.exit(6)"
     process = start("--console", source=source, stdin=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
-    wait_until(lambda: reader.http.get("/api/v1/experiments").json()["experiments"])
+    wait_until(reader.experiments)
     (uploading,) = uploaders_of(process)
     uploading.kill()
     code, _, err = end(process, b"\n")
@@ -276,7 +276,7 @@ def test_command_that_cannot_run_starts_nothing(start, reader):
         assert (ended, out) == (code, b""), err
         assert text in err
         assert "Traceback" not in err
-    assert reader.http.get("/api/v1/experiments").json()["experiments"] == []
+    assert reader.experiments() == []
 
 
 def test_wrong_usage_of_run_is_told(uploader, tmp_path):

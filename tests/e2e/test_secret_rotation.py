@@ -8,7 +8,6 @@ import signal
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-import httpx2
 import pytest
 from botocore.exceptions import ClientError
 from psycopg import sql
@@ -18,8 +17,7 @@ from starlette.testclient import TestClient
 
 from support.batches import ApiClient, images, scalars, segment, stream
 from support.openid import openid_provider, path_and_query
-from support.servers import NO_TLS, database_name, live_service, s3_client
-from support.uploading import SECONDS_MAX
+from support.servers import database_name, http_client, live_service, s3_client
 from support.waiting import wait_until
 from tbservice.local.embedded import seaweedfs
 from tbservice.local.embedded.data_directory import DataDirectory
@@ -64,12 +62,9 @@ def host_of(settings, login, log):
 @contextmanager
 def host(settings, log):
     """Run a service; yield a client of it."""
-    port = choose_ports(["service"], {})["service"]
     with (
-        live_service(settings, port, log) as service,
-        httpx2.Client(
-            base_url=service.url, trust_env=False, timeout=SECONDS_MAX, verify=NO_TLS
-        ) as client,
+        live_service(settings, log) as service,
+        http_client(service.url) as client,
     ):
         yield client
 

@@ -20,10 +20,18 @@ import psycopg
 import pytest
 
 from support import slow_start_service, zygote
-from support.batches import ApiClient, texts
+from support.batches import texts
 from support.process_kills import started_workers, workers_of
-from support.servers import NO_TLS, database_name, environment_of, live_service
+from support.servers import (
+    database_name,
+    environment_of,
+    fetch,
+    http_client,
+    live_api,
+    live_service,
+)
 from support.source_code import ROOT
+from support.subprocesses import run_to_end
 from support.waiting import SECONDS_MAX, wait_until
 from tbservice.auth import people, sign_in_links
 from tbservice.errors import StartupError
@@ -50,13 +58,8 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
 ):
     with servers.settings(empty_database_url) as settings:
         # A process that imports everything itself, as all others do where nobody tests.
-        done = subprocess.run(
-            [sys.executable, "-m", "tbservice", "serve"],
-            env=environment_of(settings),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS_MAX,
+        done = run_to_end(
+            [sys.executable, "-m", "tbservice", "serve"], env=environment_of(settings)
         )
         code, said = done.returncode, done.stderr
         assert (code, said) == (
@@ -86,14 +89,10 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
             1,
             "tbservice: there is no workspace 7: `tbservice workspace list` shows them\n",
         )
-        with live_service(serving, free_port(), tmp_path / "log") as live:
+        with live_service(serving, tmp_path / "log") as live:
             headers = {"Authorization": f"Bearer {token.strip()}"}
-            answer = httpx2.post(
-                f"{live.url}/api/v1/experiments",
-                json={"name": "x"},
-                headers=headers,
-                trust_env=False,
-                verify=NO_TLS,
+            answer = fetch(
+                f"{live.url}/api/v1/experiments", "POST", json={"name": "x"}, headers=headers
             )
             assert answer.status_code == httpx2.codes.CREATED
             assert answer.json()["url"].startswith(live.url)
@@ -146,7 +145,7 @@ def test_user_commands_invite_list_disable_and_enable(settings, workspace_id, da
 
 
 def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
-    with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
+    with live_service(settings, tmp_path / "log", TBHUB_WORKERS="2") as live:
         # A worker that still imports its modules does not notice the end of its parent.
         port = urlsplit(live.database_url).port
         workers = wait_until(lambda: len(started := started_workers(live, port)) == 2 and started)
@@ -169,7 +168,7 @@ def shared_sockets(live, worker):
 
 def test_serve_fails_when_no_worker_can_be_replaced(servers, settings, tmp_path):
     log, database = tmp_path / "log", database_name(settings.database_url.get_secret_value())
-    with live_service(settings, free_port(), log, TBHUB_WORKERS="2") as live:
+    with live_service(settings, log, TBHUB_WORKERS="2") as live:
         with servers.instance.postgres.connect_as_superuser(database) as superuser:
             # A newer tbhub's, with which this version does not work any more.
             superuser.execute(
@@ -184,7 +183,7 @@ def test_serve_fails_when_no_worker_can_be_replaced(servers, settings, tmp_path)
 
 def test_serve_replaces_worker_that_dies_during_health_check(settings, tmp_path):
     log = tmp_path / "log"
-    with live_service(settings, free_port(), log, TBHUB_WORKERS="2") as live:
+    with live_service(settings, log, TBHUB_WORKERS="2") as live:
         before = workers_of(live)
         before[0].suspend()
         # No event: whether its parent has asked, and would wait for half a minute, only the parent knows.
@@ -198,7 +197,7 @@ def test_worker_that_starts_is_judged_by_deadline_of_start(settings, tmp_path):
     slow, log = tmp_path / "slow", tmp_path / "log"
     more = {"SLOW_FILE": str(slow), "HANGS": "1", "TBHUB_WORKERS": "2"}
     program = [Path(slow_start_service.__file__)]
-    with live_service(settings, free_port(), log, program=program, **more) as live:
+    with live_service(settings, log, program=program, **more) as live:
         wait_until(lambda: log.read_text().count("has started") == 2)
         first, other = workers_of(live)
         slow.touch()
@@ -221,11 +220,9 @@ def rename_experiments(servers, settings):
 
 def test_failed_request_has_id_of_its_log_record(servers, settings, owner_token, tmp_path):
     log, headers = tmp_path / "log", {"Authorization": f"Bearer {owner_token}"}
-    with live_service(settings, free_port(), log) as live:
+    with live_service(settings, log) as live:
         rename_experiments(servers, settings)
-        answer = httpx2.get(
-            f"{live.url}/api/v1/experiments", headers=headers, trust_env=False, verify=NO_TLS
-        )
+        answer = fetch(f"{live.url}/api/v1/experiments", headers=headers)
     failure, logged = answer.json(), log.read_text()
     assert (answer.status_code, failure["code"]) == (500, "internal")
     assert failure["id"] in failure["detail"]
@@ -237,8 +234,8 @@ def test_failed_request_has_id_of_its_log_record(servers, settings, owner_token,
 
 def test_idle_connection_does_not_hold_up_stop(settings, tmp_path):
     with (
-        live_service(settings, free_port(), tmp_path / "log") as live,
-        httpx2.Client(trust_env=False, verify=NO_TLS) as client,
+        live_service(settings, tmp_path / "log") as live,
+        http_client() as client,
     ):
         client.get(f"{live.url}/healthz")
         with socket.create_connection((LOOPBACK, int(live.url.rsplit(":", 1)[1]))):
@@ -249,11 +246,8 @@ def test_idle_connection_does_not_hold_up_stop(settings, tmp_path):
 def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token, tmp_path):
     database, log = database_name(settings.database_url.get_secret_value()), tmp_path / "log"
     with ExitStack() as stack:
-        live = stack.enter_context(live_service(settings, free_port(), log))
-        api = ApiClient(
-            stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False, verify=NO_TLS)),
-            owner_token,
-        )
+        live = stack.enter_context(live_service(settings, log))
+        api = stack.enter_context(live_api(live.url, owner_token))
         experiment = api.new_experiment(
             texts("note", [0, 1], [b"[" * 30_000] * 2), visibility="link"
         )
@@ -339,11 +333,8 @@ def test_database_url_with_two_hosts_reaches_live_one(settings, tmp_path):
     before, at, after = settings.database_url.get_secret_value().partition("@")
     url = f"{before}{at}{LOOPBACK}:{free_port()},{after}&target_session_attrs=read-write"
     assert tbservice(settings, "migrate", TBHUB_DATABASE_URL=url) == (0, "", "")
-    with live_service(settings, free_port(), tmp_path / "log", TBHUB_DATABASE_URL=url) as live:
-        assert (
-            httpx2.get(f"{live.url}/readyz", trust_env=False, verify=NO_TLS).status_code
-            == httpx2.codes.OK
-        )
+    with live_service(settings, tmp_path / "log", TBHUB_DATABASE_URL=url) as live:
+        assert fetch(f"{live.url}/readyz").status_code == httpx2.codes.OK
 
 
 def test_output_that_nobody_reads_is_no_traceback():

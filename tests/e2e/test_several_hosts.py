@@ -7,16 +7,12 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack
 
-import httpx2
 import pytest
 
 from support.batches import ApiClient
 from support.people import cookie_of, new_session
-from support.servers import NO_TLS, live_service
-from support.uploading import SECONDS_MAX
-from tbservice.local.embedded.ports import choose_ports
+from support.servers import http_client, live_service
 
-HOSTS = ("left", "right")
 FORM = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html"}
 STATUSES = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
 PUBLIC_URL = "http://tbhub.example"
@@ -25,19 +21,13 @@ PUBLIC_URL = "http://tbhub.example"
 @pytest.fixture(scope="module")
 def hosts(shared_settings, tmp_path_factory):
     """Two running services."""
-    ports = choose_ports(HOSTS, {})
     logs = tmp_path_factory.mktemp("hosts")
     with ExitStack() as stack:
         yield [
             stack.enter_context(
-                live_service(
-                    shared_settings,
-                    ports[name],
-                    logs / name,
-                    TBHUB_PUBLIC_URL=PUBLIC_URL,
-                )
+                live_service(shared_settings, logs / name, TBHUB_PUBLIC_URL=PUBLIC_URL)
             )
-            for name in HOSTS
+            for name in ("left", "right")
         ]
 
 
@@ -45,14 +35,7 @@ def hosts(shared_settings, tmp_path_factory):
 def clients(hosts):
     """A client of each host."""
     with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                httpx2.Client(
-                    base_url=host.url, trust_env=False, timeout=SECONDS_MAX, verify=NO_TLS
-                )
-            )
-            for host in hosts
-        ]
+        yield [stack.enter_context(http_client(host.url)) for host in hosts]
 
 
 @pytest.fixture

@@ -4,17 +4,15 @@ import signal
 import sys
 from pathlib import Path
 
-import httpx2
 import psutil
 import pytest
 
 from support import slow_start_service
-from support.batches import ApiClient, texts
+from support.batches import texts
 from support.grpc_calls import live_grpc_service
 from support.process_kills import workers_of
-from support.servers import NO_TLS, live_service
+from support.servers import live_api, live_service
 from support.uploading import wait_until
-from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.own_database
 
@@ -77,8 +75,8 @@ def is_fork_server(process):
 
 def test_workers_have_clones_of_one_handler_program(settings, tmp_path):
     """Once that has died, a worker that is new has a program of its own."""
-    port, more = choose_ports(["http"], {})["http"], {"TBHUB_WORKERS": "2"}
-    with live_service(settings, port, tmp_path / "log", python=sys.executable, **more) as live:
+    log, more = tmp_path / "log", {"TBHUB_WORKERS": "2"}
+    with live_service(settings, log, python=sys.executable, **more) as live:
         service = psutil.Process(live.process.pid)
         (program,) = [each for each in service.children() if is_fork_server(each)]
         wait_until(lambda: len(program.children()) == 2)
@@ -93,11 +91,10 @@ def test_workers_have_clones_of_one_handler_program(settings, tmp_path):
 
 def read_texts(service):
     """Read texts of TensorBoard's page, which a handler process answers."""
-    with httpx2.Client(base_url=service.url, trust_env=False, verify=NO_TLS, timeout=60) as client:
-        api = ApiClient(client, service.new_owner())
+    with live_api(service.url, service.new_owner()) as api:
         experiment = api.new_experiment(texts("note", [0], [b"a text"]))
         path = f"/experiment/{experiment}/data/plugin/text/tags"
-        assert client.get(path, headers=api.headers).json() == {"train": ["note"]}
+        assert api.client.get(path, headers=api.headers).json() == {"train": ["note"]}
 
 
 def test_hung_worker_is_killed_at_stop(settings, tmp_path):

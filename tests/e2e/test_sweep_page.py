@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from support.source_code import ROOT
-from support.uploading import SECONDS_MAX
+from support.subprocesses import run_to_end
 
 PAGE = (ROOT / "docs" / "sweep.md").read_text()
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -28,15 +27,7 @@ def test_blocks_of_page_lead_to_its_tables(live_service, tmp_path):
     for language, block in BLOCKS:
         few = block.replace("range(10)", "range(3)")  # the same table of 90 runs
         command = [sys.executable, "-c", few] if language == "python" else ["sh", "-c", few]
-        ended = subprocess.run(
-            command,
-            env=variables,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
+        ended = run_to_end(command, env=variables, cwd=tmp_path)
         assert ended.returncode == 0, (block, ended.stderr)
         printed.append(ended.stdout)
     _, _, best, groups, latex, frames = printed

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
 
 from support import event_files
+from support.subprocesses import run_to_end
 from support.uploading import wait_until
 
 NAMES = {
@@ -118,7 +118,7 @@ def test_missing_psutil_is_one_clear_line(uploader, reader, written, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['psutil'] = None\n")
     environment = uploader.environment() | {"PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "tbupload", "--logdir", written, "--system-metrics"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    ended = run_to_end(command, env=environment)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.endswith("pip install psutil\n")
     assert "Traceback" not in ended.stderr
@@ -129,13 +129,7 @@ with tbupload.follow(sys.argv[1], system_metrics=True, no_origin=True) as upload
     print(upload.url)
 upload.stop()
 """
-    script = subprocess.run(
-        [sys.executable, "-c", source, written],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    script = run_to_end([sys.executable, "-c", source, written], env=environment, check=True)
     (line,) = script.stderr.splitlines()
     assert "pip install psutil" in line
     experiment_id = script.stdout.split("/experiment/")[1].split("/")[0]

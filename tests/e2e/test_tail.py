@@ -9,10 +9,8 @@ import sys
 import threading
 from contextlib import ExitStack, contextmanager
 
-import httpx2
-
 from support import servers as support
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import scalars, segment, stream
 from support.uploading import SECONDS_MAX, Uploader, wait_until
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
@@ -54,16 +52,8 @@ def test_tail_prints_every_point_once_across_restarts(servers, tmp_path):
         url = stack.enter_context(servers.database())
         settings = stack.enter_context(servers.settings(url))
         uploader = Uploader(f"http://{LOOPBACK}:{port}", support.new_owner(url), tmp_path)
-        client = stack.enter_context(
-            httpx2.Client(
-                base_url=uploader.server,
-                trust_env=False,
-                verify=support.NO_TLS,
-                timeout=SECONDS_MAX,
-            )
-        )
-        api = ApiClient(client, uploader.token)
-        with support.live_service(settings, port, tmp_path / "first.log") as live:
+        api = stack.enter_context(support.live_api(uploader.server, uploader.token))
+        with support.live_service(settings, tmp_path / "first.log", port=port) as live:
             experiment = api.new_experiment()
             write(api, experiment, range(100))
             process, lines = stack.enter_context(
@@ -76,7 +66,7 @@ def test_tail_prints_every_point_once_across_restarts(servers, tmp_path):
             live.process.kill()
             live.process.wait()
         log = tmp_path / "second.log"
-        with support.live_service(settings, port, log):
+        with support.live_service(settings, log, port=port):
             write(api, experiment, range(130, 150))
             wait_until(lambda: len(lines) == 150)
         assert (
@@ -95,10 +85,7 @@ def test_tail_prints_every_point_once_across_restarts(servers, tmp_path):
 
 
 def test_tail_of_experiment_that_is_deleted_ends_with_reason(uploader):
-    with httpx2.Client(
-        base_url=uploader.server, trust_env=False, verify=support.NO_TLS, timeout=SECONDS_MAX
-    ) as client:
-        api = ApiClient(client, uploader.token)
+    with support.live_api(uploader.server, uploader.token) as api:
         experiment = api.new_experiment()
         write(api, experiment, range(3))
         with tailing(uploader, experiment, "--from-start") as (process, lines):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.server
-import subprocess
 import sys
 import threading
 
-import httpx2
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from support.batches import ApiClient, scalars, segment, stream
-from support.servers import NO_TLS, environment_of, live_service
+from support.batches import scalars, segment, stream
+from support.servers import environment_of, fetch, live_api, live_service
+from support.subprocesses import run_to_end
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 pytestmark = pytest.mark.own_database
@@ -64,24 +63,20 @@ def attributes(span):
 
 
 def upload(service):
-    with httpx2.Client(base_url=service.url, trust_env=False, verify=NO_TLS) as client:
-        api = ApiClient(client, service.new_owner())
+    with live_api(service.url, service.new_owner()) as api:
         experiment = api.new_experiment(name="a secret name")
         api.write(experiment, segment(stream("a secret run"), 0, 9, scalars("a secret tag", [1])))
     return experiment
 
 
 def test_request_is_a_tree_of_spans_without_tenants_data(settings, tmp_path):
-    port = choose_ports(["service"], {})["service"]
     with collecting() as collector:
         more = {"TBHUB_TRACES_ENDPOINT": collector.endpoint, "TBHUB_WORKERS": "2"}
-        with live_service(settings, port, tmp_path / "service.log", **more) as service:
+        with live_service(settings, tmp_path / "service.log", **more) as service:
             experiment = upload(service)
-            httpx2.get(
+            fetch(
                 f"{service.url}/api/v1/experiments/{experiment}?token=a_secret_token",
                 headers={"traceparent": PARENT, "X-Request-ID": "r1"},
-                trust_env=False,
-                verify=NO_TLS,
             )
         spans = {span.name: span for span in collector.spans}  # sent when the service stopped
     route = "/api/v1/experiments/{experiment_id}"
@@ -104,7 +99,7 @@ def test_service_works_and_stops_without_its_collector(settings, tmp_path):
     port, absent = choose_ports(["service", "absent"], {}).values()
     log = tmp_path / "service.log"
     more = {"TBHUB_TRACES_ENDPOINT": f"http://{LOOPBACK}:{absent}/v1/traces"}
-    with live_service(settings, port, log, **more) as service:
+    with live_service(settings, log, port=port, **more) as service:
         assert upload(service)
     assert "Failed to export" in log.read_text()
 
@@ -114,12 +109,9 @@ def test_missing_package_is_one_line(settings):
         "import sys; sys.modules['opentelemetry.sdk'] = None; "
         "from tbservice.cli import main; sys.exit(main(['serve']))"
     )
-    ended = subprocess.run(
+    ended = run_to_end(
         [sys.executable, "-c", program],
         env=environment_of(settings) | {"TBHUB_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"},
-        capture_output=True,
-        check=False,
-        text=True,
     )
     assert ended.returncode != 0
     assert "pip install 'tbhub[traces]'" in ended.stderr

@@ -24,7 +24,8 @@ from support import zygote
 from support.event_files import scalar_event, version_event, write_records
 from support.grpc_calls import raw_client
 from support.programs import find_program, require_namespace
-from support.servers import NO_TLS, choose_directory
+from support.servers import choose_directory, fetch
+from support.subprocesses import run_to_end
 from support.waiting import wait_until
 from tbservice.auth import people, sign_in_links
 from tbservice.db.database import Database
@@ -137,14 +138,7 @@ class Up:
 
     def request(self, method, path, **options):
         headers = {"Authorization": f"Bearer {self.token()}"}
-        return httpx2.request(
-            method,
-            f"{self.url}/api/v1{path}",
-            headers=headers,
-            trust_env=False,
-            verify=NO_TLS,
-            **options,
-        )
+        return fetch(f"{self.url}/api/v1{path}", method, headers=headers, **options)
 
     def names(self):
         answer = self.request("GET", "/experiments")
@@ -196,15 +190,7 @@ def only_line(done):
 def type_printed(home, command):
     """Type a printed command in the home directory; return what it prints."""
     find_program("curl")
-    done = subprocess.run(
-        ["/bin/sh", "-c", command],
-        cwd=home,
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_to_end(["/bin/sh", "-c", command], cwd=home, env=environment(home))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -234,7 +220,7 @@ def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
     with running(home, "--demo", "--grpc-port", "0") as up:
         check_grpc(up)
         url = up.output.readline().removeprefix("the demo is at ").strip()
-        page = httpx2.get(url, trust_env=False, verify=NO_TLS)
+        page = fetch(url)
         assert (page.status_code, "<tf-" in page.text or "TensorBoard" in page.text) == (
             httpx2.codes.OK,
             True,
@@ -340,7 +326,7 @@ def test_commands_work_on_data_directory_while_it_runs_and_not(home, stopped):
         assert command.endswith(f"user invite --data-dir '{data[1]}' owner@localhost")
         lines, said = administer(home, *shlex.split(command)[1:])
         assert (lines[0].startswith(f"{up.url}/sign-in/link?token=tbl_"), said) == (True, [])
-        opened = httpx2.get(lines[0], trust_env=False, verify=NO_TLS)
+        opened = fetch(lines[0])
         assert (opened.status_code, "owner@localhost" in opened.text) == (httpx2.codes.OK, True)
 
         assert administer(home, "workspace", "create", "second", *data) == (["2"], [])
@@ -352,7 +338,7 @@ def test_commands_work_on_data_directory_while_it_runs_and_not(home, stopped):
         assert listed[1:] == ["bob@example.org", "", "active", "1:editor"]
         assert administer(home, "user", "operator", *data)[0][0].split("\t")[0] == owner[0]
         assert "up to date" in administer(home, "migrate", "--check", *data)[0][0]
-        assert httpx2.get(f"{up.url}/no/such/page", trust_env=False, verify=NO_TLS).is_client_error
+        assert fetch(f"{up.url}/no/such/page").is_client_error
         health = json.loads("\n".join(administer(home, "health", *data)[0]))
         assert (health["problems"], health["unavailable_nodes"]) == ([], None)
         counted = {"route": "unmatched", "code": "not_found", "count": 1}
@@ -381,14 +367,7 @@ def test_commands_on_directory_of_other_user_are_one_line(home):
     command = [sys.executable, "-m", "tbservice", "user", "list"]
     if os.geteuid() == 0:
         command = subprocesses.launch_command(command, ["--namespace-uid", str(NOBODY)])
-    done = subprocess.run(
-        [*command, "--data-dir", str(home / "shut" / "data")],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_to_end([*command, "--data-dir", str(home / "shut" / "data")], env=environment(home))
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert line.endswith("data is another user's: run this as the user of 'tbservice up'")
@@ -423,7 +402,7 @@ def test_enter_at_terminal_prints_new_link(used_home):
         first, second = wait_for(r"within 15 minutes, once: (http://\S+token=tbl_\w+)\r\n", 2)
         assert first != second
         for link in (first, second):
-            assert httpx2.get(link, trust_env=False, verify=NO_TLS).status_code == httpx2.codes.OK
+            assert fetch(link).status_code == httpx2.codes.OK
     finally:
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(OSError):  # the terminal is gone with the process
@@ -487,14 +466,7 @@ def test_missing_wheel_is_one_line_that_says_what_to_install(home, wheel):
         "from tbservice.cli import main; sys.exit(main())"
     )
     told = only_line(
-        subprocess.run(
-            [sys.executable, "-c", hide, "up", "--port", "0"],
-            env=environment(home),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        run_to_end([sys.executable, "-c", hide, "up", "--port", "0"], env=environment(home))
     )
     assert re.search(r"installed.*: (run )?pip install ", told)
 

@@ -11,10 +11,9 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.servers import NO_TLS, live_service
-from support.waiting import SECONDS_MAX, wait_until
+from support.servers import http_client, live_service
+from support.waiting import wait_until
 from tbservice import limits
-from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.own_database
 
@@ -26,12 +25,9 @@ def operator():
     """A client with the operator's token that opens a connection per request, so that any worker
     may accept it.
     """
-    with httpx2.Client(
+    with http_client(
         headers={"Authorization": "Bearer operator"},
         limits=httpx2.Limits(max_keepalive_connections=0),
-        timeout=SECONDS_MAX,
-        trust_env=False,
-        verify=NO_TLS,
     ) as client:
         yield client
 
@@ -74,9 +70,8 @@ def is_reserved(path):
 
 
 def test_scrape_adds_up_workers_also_those_that_are_gone(operator, settings, tmp_path):
-    port = choose_ports(["service"], {})["service"]
     more = {"TBHUB_WORKERS": "2", "TBHUB_METRICS_TOKEN": "operator"}
-    with live_service(settings, port, tmp_path / "log", **more) as live:
+    with live_service(settings, tmp_path / "log", **more) as live:
         operator.base_url = live.url
         wait_until(lambda: len(worker_ids(operator)) == 2)
         workers = [psutil.Process(pid) for pid in sorted(worker_ids(operator))]

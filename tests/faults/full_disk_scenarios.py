@@ -19,7 +19,7 @@ from support import event_files, process_kills
 from support.batches import ApiClient
 from support.full_disk import fill
 from support.outages import Fleet, ReadyClock
-from support.servers import NO_TLS, Servers, live_service, new_owner
+from support.servers import Servers, fetch, http_client, live_service, new_owner
 from support.uploading import Reader, Uploader, wait_until
 from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
@@ -77,7 +77,7 @@ def live(instance, disks, log):
     url = f"http://{LOOPBACK}:{port}"
     settings = make_settings(instance, host=LOOPBACK, port=port, public_url=url)
     more = {"TMPDIR": str(disks["temporary"]), "TBHUB_WORKERS": str(WORKERS)}
-    with live_service(settings, port, log, **more) as live:
+    with live_service(settings, log, port=port, **more) as live:
         yield live
 
 
@@ -185,7 +185,7 @@ def test_disk_for_temporary_files_of_service(live, disks, record_figures):
 
 def test_shared_memory_of_service(live, log, instance, disks, record_figures):
     def have_started():  # one that is starting has no space yet, and says so
-        httpx2.get(f"{live.url}/readyz", trust_env=False, verify=NO_TLS)
+        fetch(f"{live.url}/readyz")
         return len(process_kills.started_workers(live, instance.postgres._port)) == WORKERS
 
     def get_all(http):
@@ -198,9 +198,7 @@ def test_shared_memory_of_service(live, log, instance, disks, record_figures):
     filler = disks["shared"] / "filler"
     fill(filler)
     each = httpx2.Limits(max_keepalive_connections=0)  # so that any worker answers
-    with httpx2.Client(
-        base_url=live.url, trust_env=False, verify=NO_TLS, limits=each, timeout=60
-    ) as http:
+    with http_client(live.url, limits=each) as http:
         statuses = get_all(http)
         assert {worker.pid for worker in process_kills.workers_of(live)} == before
 

@@ -15,7 +15,6 @@ from support.programs import skip
 from support.servers import live_service, new_workspace
 from support.uploading import Reader, Uploader, wait_until
 from tbservice.db.database import Database
-from tbservice.local.embedded.ports import choose_ports
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 
@@ -48,11 +47,10 @@ def two_hosts(own_servers, directory):
         servers.settings(url) as settings,
         ExitStack() as running,
     ):
-        ports = choose_ports(list(SKEWS), {})
         urls = {}
         for name, seconds in SKEWS.items():
             log = directory / f"{name}.log"
-            service = live_service(settings, ports[name], log, **clock(seconds))
+            service = live_service(settings, log, **clock(seconds))
             urls[name] = running.enter_context(service).url
         database = Database(url, 2)
         running.callback(database.close)

@@ -13,7 +13,6 @@ from support import process_kills
 from support.outages import Fleet, ReadyClock
 from support.servers import database_name, live_service, new_owner
 from support.uploading import wait_until
-from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.outage
 
@@ -42,8 +41,7 @@ def hanging(instance):
 def test_object_store_away_delays_only_what_needs_it(own_servers, tmp_path, record_figures, away):
     with own_servers() as servers, servers.database() as url, servers.settings(url) as settings:
         instance, database = servers.instance, database_name(url)
-        port = choose_ports(["service"], {})["service"]
-        with live_service(settings, port, tmp_path / "service.log") as live:
+        with live_service(settings, tmp_path / "service.log") as live:
             fleet = Fleet(live.url, new_owner(url), tmp_path)
             with ReadyClock(live.url) as ready, fleet.training(FLEET):
                 time.sleep(3)

@@ -22,7 +22,7 @@ from support.servers import embedded_servers, live_service, new_owner
 from support.standby import standby_of
 from support.uploading import wait_until
 from tbservice.local.embedded.instance import make_settings
-from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.ports import LOOPBACK
 
 pytestmark = [
     pytest.mark.outage,
@@ -89,8 +89,7 @@ def replicated(directory, *, is_synchronous):
         settings = make_settings(instance, host=LOOPBACK, port=0, public_url="http://testserver")
         both = url_of_both(instance.postgres.url(), standby.postgres.url())
         settings = settings.model_copy(update={"database_url": SecretStr(both)})
-        port = choose_ports(["service"], {})["service"]
-        with live_service(settings, port, directory / "service.log") as live:
+        with live_service(settings, directory / "service.log") as live:
             yield servers, standby, live, Fleet(live.url, new_owner(both), directory)
 
 

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, images, segment, stream
-from support.servers import NO_TLS, environment_of, new_workspace, s3_client
+from support.servers import environment_of, fetch, http_client, new_workspace, s3_client
 from support.subprocess_service import RestartedService
 from support.waiting import wait_until
 from tbservice.db.database import Database
@@ -61,9 +61,7 @@ class Client:
         def try_again():
             url = self.random.choice(self.urls)
             try:
-                with httpx2.Client(
-                    base_url=url, timeout=20, trust_env=False, verify=NO_TLS
-                ) as http:
+                with http_client(url, timeout=20) as http:
                     answer = act(ApiClient(http, self.token))
             except httpx2.TransportError:
                 return None
@@ -144,7 +142,7 @@ def test_sweeps_beside_everything_lose_and_leave_nothing(
 
 def is_ready(url):
     try:
-        return httpx2.get(f"{url}/readyz", trust_env=False, verify=NO_TLS).is_success
+        return fetch(f"{url}/readyz").is_success
     except httpx2.TransportError:
         return False
 

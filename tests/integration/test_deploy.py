@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-import httpx2
 import psycopg
 import pytest
 import yaml
 
 from support import programs, zygote
-from support.servers import NO_TLS, START_SECONDS_MAX, wait_ready
+from support.servers import START_SECONDS_MAX, fetch, wait_ready
+from support.subprocesses import run_to_end
 from support.waiting import wait_until
 from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
@@ -100,9 +100,7 @@ def test_compose_images_are_pinned_to_tested_stores():
     images = {name: interpolate(service["image"], {}) for name, service in SERVICES.items()}
     assert all(re.fullmatch(r"[\w/.-]+:\d[\w.-]*", image) for image in images.values()), images
     assert images["postgres"] == f"postgres:{MAJOR_VERSION}"
-    version = subprocess.run(
-        [find_program(), "version"], capture_output=True, text=True, check=True
-    ).stdout
+    version = run_to_end([find_program(), "version"], check=True).stdout
     assert images["objects"].split(":")[1] in version.split()
     assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${PYTHON_IMAGE}"] * 2
     python = interpolate(SERVICES["tbhub"]["build"]["args"]["PYTHON_IMAGE"], {})
@@ -324,7 +322,7 @@ def test_image_keeps_pg_dump_that_runs(tmp_path):
         (tmp_path / "bin" / target.name).symlink_to(target)
     for name in ("pg_dump", "pg_restore"):
         command = [tmp_path / "bin" / name, "--version"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        said = run_to_end(command, check=True).stdout
         assert f"(PostgreSQL) {MAJOR_VERSION}." in said
 
 
@@ -358,12 +356,8 @@ def test_caddy_accepts_configuration(content):
 
     def run(command):
         options = ["--config", str(ROOT / "deploy" / "Caddyfile"), "--adapter", "caddyfile"]
-        return subprocess.run(
-            [programs.find_program("caddy"), command, *options],
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            check=False,
+        return run_to_end(
+            [programs.find_program("caddy"), command, *options], env=os.environ | environment
         )
 
     valid = run("validate")
@@ -391,15 +385,10 @@ def test_systemd_unit_is_valid_and_confined(tmp_path):
     here = tmp_path / UNIT.name
     here.write_text(UNIT.read_text().replace("/opt/tbhub/bin", str(SCRIPTS)))
     analyze = programs.find_program("systemd-analyze")
-    done = subprocess.run([analyze, "verify", here], capture_output=True, text=True, check=False)
+    done = run_to_end([analyze, "verify", here])
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     threshold = f"--threshold={EXPOSURE_MAX * 10:.0f}"
-    done = subprocess.run(
-        [analyze, "security", "--offline=true", threshold, here],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_to_end([analyze, "security", "--offline=true", threshold, here])
     assert done.returncode == 0, done.stdout
 
 
@@ -474,12 +463,11 @@ def test_deployment_commands_run_and_service_works(tmp_path):
             assert "gRPC on port" in log.read_text()
             run("tbservice", "workspace", "create", "team")
             token = run("tbservice", "token", "create", "--workspace", "1")
-            answer = httpx2.post(
+            answer = fetch(
                 f"http://{LOOPBACK}:{ports['tbhub']}/api/v1/experiments",
+                "POST",
                 json={"name": "x"},
                 headers={"Authorization": f"Bearer {token}", "Host": "tbhub.example.org"},
-                trust_env=False,
-                verify=NO_TLS,
             )
             assert answer.json()["url"].startswith("https://tbhub.example.org/experiment/")
         finally:

@@ -21,6 +21,7 @@ from sqlalchemy import text
 from support.programs import require_namespace
 from support.servers import choose_directory, s3_client
 from support.small_disk import on_small_disk
+from support.subprocesses import run_to_end
 from support.waiting import wait_until
 from tbservice.auth.secrets import secret_digest
 from tbservice.auth.tokens import create_owner_token
@@ -202,9 +203,7 @@ def test_copy_of_programs_works_apart_from_wheel(tmp_path):
         "--locale=C",
     ]
     options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
-    done = subprocess.run(
-        subprocesses.launch_command(command, options), capture_output=True, text=True, check=False
-    )
+    done = run_to_end(subprocesses.launch_command(command, options))
     assert done.returncode == 0, done.stderr
 
 
@@ -318,7 +317,7 @@ def refusal_of_an_ordinary_user(path):
 
 def run_refusal(command):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_to_end(command, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

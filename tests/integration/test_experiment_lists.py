@@ -147,10 +147,7 @@ def with_statuses(api, database, workspace_id):
 
 @pytest.mark.usefixtures("with_statuses", "rows_max")
 def test_list_has_statuses(api, names):
-    shown = {
-        each["name"]: each["status"]
-        for each in api.request("GET", "/experiments").json()["experiments"]
-    }
+    shown = {each["name"]: each["status"] for each in api.experiments()}
     for status in UploadStatus:
         of_status = [name for name, each in shown.items() if each == status]
         for parameters in ({}, {"sort": "name"}, {"sort": "status"}):
@@ -221,18 +218,18 @@ def test_star_by_token_of_person(client, database, database_url):
 
 
 def test_list_shows_size_and_time_of_data(api, experiment):
-    (empty,) = api.request("GET", "/experiments").json()["experiments"]
+    (empty,) = api.experiments()
     assert (empty["points"], empty["bytes"], empty["data_at"]) == (0, 0, None)
     api.write(experiment, segment(stream(), 0, 9, scalars("a", range(9)), scalars("b", [1])))
     api.write(experiment, segment(stream(), 9, 19, scalars("a", [9, 10])))
-    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    (listed,) = api.experiments()
     assert (listed["points"], listed["bytes"]) == (12, 144)
     assert listed["data_at"] > empty["created_at"]
     api.request("DELETE", f"/experiments/{experiment}/series", params={"run": "train", "tag": "a"})
-    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    (listed,) = api.experiments()
     assert (listed["points"], listed["bytes"]) == (1, 12)
     api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": "train"})
-    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    (listed,) = api.experiments()
     assert (listed["points"], listed["bytes"]) == (0, 0)
 
 

@@ -23,7 +23,7 @@ def test_repeated_creation_makes_one_experiment(api):
         for _ in range(3)
     }
     assert len(ids) == 1
-    assert len(api.request("GET", "/experiments").json()["experiments"]) == 1
+    assert len(api.experiments()) == 1
 
 
 def create_named(api, name="sweep", **fields):

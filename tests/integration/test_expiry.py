@@ -64,7 +64,7 @@ def expiry_of(api, experiment):
 def test_expiry_is_set_changed_and_removed(api, expiring):
     path = f"/experiments/{expiring}"
     assert expiry_of(api, expiring) == SOON
-    assert api.request("GET", "/experiments").json()["experiments"][0]["expires_at"] is not None
+    assert api.experiments()[0]["expires_at"] is not None
     later = SOON + timedelta(days=1)
     changed = api.request("PATCH", path, json={"expires_at": later.isoformat()})
     assert datetime.fromisoformat(changed.json()["expires_at"]) == later

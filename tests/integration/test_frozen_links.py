@@ -189,7 +189,7 @@ def test_copy_refuses_everything_but_reading(api, experiment):
 
 def test_copy_is_not_listed(api, experiment):
     make_link(api, experiment, frozen=True)
-    listed = api.request("GET", "/experiments").json()["experiments"]
+    listed = api.experiments()
     assert [each["experiment_id"] for each in listed] == [experiment]
     listed = api.request("GET", "/experiments", params={"q": "an exp"}).json()["experiments"]
     assert [each["experiment_id"] for each in listed] == [experiment]
@@ -252,7 +252,7 @@ def test_kept_copies_outlast_their_source_until_their_links_end(
         ("GET", f"{path}/streams", {}),
     ):
         assert api.request(method, place, **body).status_code == 403, place
-    assert api.request("GET", "/experiments").json()["experiments"] == []
+    assert api.experiments() == []
 
     assert [(each["id"], each["frozen"]) for each in list_links(api, target)] == [
         (links[0]["id"], True)

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from support.grpc_calls import SECONDS_MAX, SERVICE, call_server, failure, raw_client
-from support.servers import NO_TLS
+from support.servers import fetch
 from support.uploading import wait_until
 from tbservice import errors, limits
 from tbservice.admission.worker_shares import CALLER_REQUESTS_ITEMS_MAX
@@ -279,9 +279,7 @@ def test_reply_that_is_not_read_counts_as_unread(settings, database, owner_token
 
 def test_port_speaks_no_http1(server):
     with pytest.raises(httpx2.TransportError):
-        httpx2.get(
-            f"http://{LOOPBACK}:{server.port}/healthz", trust_env=False, verify=NO_TLS, timeout=20
-        )
+        fetch(f"http://{LOOPBACK}:{server.port}/healthz")
 
 
 def test_unknown_method_is_unimplemented(call):

@@ -15,15 +15,14 @@ import subprocess
 import sys
 import threading
 
-import httpx2
 import psycopg
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from support.admission import come_in
-from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
+from support.batches import images, metadata, scalars, segment, stream, texts
 from support.handler_processes import handler_processes
-from support.servers import NO_TLS
+from support.servers import live_api
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge, Unavailable
@@ -276,12 +275,9 @@ def test_stock_refusals_carry_our_headers_and_no_warning(api, client, experiment
 
 def test_handler_ends_when_its_client_leaves(live_service, servers):
     with (
-        httpx2.Client(
-            base_url=live_service.url, trust_env=False, verify=NO_TLS, timeout=60
-        ) as client,
+        live_api(live_service.url, live_service.new_owner()) as api,
         psycopg.connect(servers.owner_url(live_service.database_url)) as db,
     ):
-        api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment(texts("note", [0], [b"x"]), visibility="link")
         page = f"/experiment/{experiment}/data/plugin/text"
         db.execute("LOCK TABLE tensor_points IN ACCESS EXCLUSIVE MODE")  # the handler waits for it

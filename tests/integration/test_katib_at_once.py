@@ -56,7 +56,7 @@ def at_once(calls):
 
 def steps(api, run):
     """{tag: steps} of a run's scalars in the only experiment."""
-    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    (listed,) = api.experiments()
     read = api.get(listed["experiment_id"], "scalars/data")[run]
     return {tag: series["steps"] for tag, series in read.items()}
 
@@ -81,7 +81,7 @@ def test_all_calls_of_one_trial_at_once_have_no_deadlock(api, katib):
     experiment = Experiment(name="random")
     listed = [Trial(name=TRIAL), Trial(name="random-zzzzzzzz")]
     katib.call(trials.record_request, experiment, listed)
-    (made,) = api.request("GET", "/experiments").json()["experiments"]
+    (made,) = api.experiments()
 
     def upload(number):
         of = stream(TRIAL, f"file-{number}")

@@ -38,7 +38,7 @@ NOON_SECONDS = 1769860800.0
 
 def only_experiment(api):
     """The id of the only experiment."""
-    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    (listed,) = api.experiments()
     return listed["experiment_id"]
 
 
@@ -90,7 +90,7 @@ def test_report_counts_steps_on_per_metric(api, katib):
 def test_report_goes_to_experiment_of_metadata(api, katib, trial, metadata, experiment):
     katib.report(trial, log("m", 1), experiment=metadata)
     katib.report(trial, log("m", 2))
-    listed = api.request("GET", "/experiments").json()["experiments"]
+    listed = api.experiments()
     assert [item["name"] for item in listed] == [experiment]
     assert katib.values(trial) == ["1", "2"]
 
@@ -142,7 +142,7 @@ def test_report_of_nothing_creates_nothing(api, katib):
         ),
     ):
         katib.call(observation_log.report, request_)
-        assert api.request("GET", "/experiments").json()["experiments"] == [], request_
+        assert api.experiments() == [], request_
 
 
 def test_report_with_bad_log_stores_nothing(api, katib):
@@ -159,7 +159,7 @@ def test_report_with_bad_log_stores_nothing(api, katib):
     ):
         with pytest.raises(error, match=words):
             katib.report(trial, log("m", 1), bad)
-        assert api.request("GET", "/experiments").json()["experiments"] == [], trial
+        assert api.experiments() == [], trial
 
 
 def test_report_of_too_many_logs_is_refused(katib):
@@ -340,7 +340,7 @@ def test_report_after_delete_is_stored_again(api, katib):
 def test_delete_of_unknown_trial_is_noop(api, katib):
     katib.delete("unknown")
     katib.delete("")
-    assert api.request("GET", "/experiments").json()["experiments"] == []
+    assert api.experiments() == []
 
 
 def test_run_that_is_deleted_takes_its_logs_along(api, katib):

@@ -85,7 +85,7 @@ def board(api):
 
     class Board:
         def __getattr__(self, name):
-            (listed,) = api.request("GET", "/experiments").json()["experiments"]
+            (listed,) = api.experiments()
             return getattr(HparamsClient(api, listed["experiment_id"]), name)
 
     return Board()
@@ -168,7 +168,7 @@ def test_request_with_other_hparams_keeps_status(record, board):
 def test_request_sent_again_writes_nothing(api, record):
     listed = [trial(), trial("random-zzzzzzzz", "SUCCEEDED")]
     record(*listed)
-    (before,) = api.request("GET", "/experiments").json()["experiments"]
+    (before,) = api.experiments()
     path = f"/experiments/{before['experiment_id']}/tensors"
     tag = api.request("GET", path).headers["ETag"]
     record(*reversed(listed))
@@ -206,7 +206,7 @@ def test_request_that_is_not_valid_records_nothing(api, record):
     ):
         with pytest.raises(error, match=words):
             record(*listed, of=of)
-        assert api.request("GET", "/experiments").json()["experiments"] == [], of
+        assert api.experiments() == [], of
 
 
 def test_request_of_hostile_values_is_recorded(record, board):
@@ -234,7 +234,7 @@ def test_suggestions_are_named_and_make_no_runs(api, katib, record):
     assert names[2] == "given"
     assert len(set(names)) == 3
     assert {guess_experiment(name) for name in names[:2]} == {"random"}
-    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    (listed,) = api.experiments()
     assert [run["run"] for run in api.get(listed["experiment_id"], "runs")["runs"]] == ["."]
 
 
@@ -267,7 +267,7 @@ def test_suggestions_that_no_trial_used_are_deleted(katib, database, workspace_i
 
 
 def experiments_and_runs(api):
-    listed = api.request("GET", "/experiments").json()["experiments"]
+    listed = api.experiments()
     return {
         each["name"]: [run["run"] for run in api.get(each["experiment_id"], "runs")["runs"]]
         for each in listed
@@ -277,7 +277,7 @@ def experiments_and_runs(api):
 def test_requests_leave_out_trial_whose_run_was_deleted(api, katib, record):
     """Controllers name it in every request that follows."""
     record(trial(), trial("random-other"))
-    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    (listed,) = api.experiments()
     experiment_id = listed["experiment_id"]
     for run in (NAME, "."):
         path = f"/experiments/{experiment_id}/runs"
@@ -304,7 +304,7 @@ def test_request_moves_trial_of_unknown_experiment(api, katib, record):
     assert katib.get("by-hand") == before
     katib.report("by-hand", log("accuracy", 0.7))
     record(trial("by-hand"))
-    listed = api.request("GET", "/experiments").json()["experiments"]
+    listed = api.experiments()
     (id_,) = [item["experiment_id"] for item in listed if item["name"] == "random"]
     read = api.get(id_, "scalars/data")["by-hand"]["accuracy"]
     assert (read["steps"], read["values"]) == ([0, 1, 2], [0.5, 0.6, 0.7])
@@ -335,7 +335,7 @@ def test_request_moves_no_trial_that_other_request_named(api, katib, record):
 
 def test_request_leaves_uploaded_points_of_moved_trial(api, katib, record):
     katib.report("by-hand", log("accuracy", 0.5))
-    (made,) = api.request("GET", "/experiments").json()["experiments"]
+    (made,) = api.experiments()
     of = stream("by-hand")
     api.write(made["experiment_id"], segment(of, 0, 9, scalars("accuracy", [7])))
     record(trial("by-hand"))

@@ -12,11 +12,10 @@ import textwrap
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
-import httpx2
 import pytest
 
 from support.batches import ApiClient
-from support.servers import LOOPBACK, NO_TLS, live_service
+from support.servers import LOOPBACK, fetch, http_client, live_service
 from tbservice import limits
 from tbservice.local.embedded.ports import choose_ports
 from tbservice.server import workers
@@ -181,13 +180,15 @@ def service(shared_settings, tmp_path):
     port = choose_ports(["service"], {})["service"]
     log = tmp_path / "service.log"
     log.touch()
-    with live_service(shared_settings, port, log, program=("-c", SERVE_WITH_FEW_FILES)) as live:
+    with live_service(
+        shared_settings, log, port=port, program=("-c", SERVE_WITH_FEW_FILES)
+    ) as live:
         yield live, port, log
 
 
 def test_log_of_serve_is_not_flooded_by_strangers(service):
     live, port, log = service
-    with httpx2.Client(base_url=live.url, trust_env=False, verify=NO_TLS) as client:
+    with http_client(live.url) as client:
         experiment = ApiClient(client, live.new_owner()).new_experiment(visibility="link")
         for _ in range(LOG_REPEATS_MAX + 10):
             upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
@@ -206,7 +207,7 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
             clients.enter_context(socket.create_connection((LOOPBACK, port)))
         live.process.send_signal(signal.SIGCONT)
         # Accepted after them: each takes the place of an earlier one, before files run out.
-        assert httpx2.get(f"{live.url}/healthz", trust_env=False, verify=NO_TLS).status_code == 204
+        assert fetch(f"{live.url}/healthz").status_code == 204
     text = log.read_text()
     assert len(text) < 200_000
     announced, _, rest = text.partition("\n")
@@ -233,11 +234,10 @@ def test_worker_process_logs_as_the_settings_say(monkeypatch):
 
 @pytest.mark.own_database
 def test_json_log_of_serve_names_requests(settings, owner_token, tmp_path, rename_table):
-    port = choose_ports(["service"], {})["service"]
     log = tmp_path / "log"
     with (
-        live_service(settings, port, log, TBHUB_LOG_FORMAT="json") as live,
-        httpx2.Client(base_url=live.url, trust_env=False, verify=NO_TLS) as client,
+        live_service(settings, log, TBHUB_LOG_FORMAT="json") as live,
+        http_client(live.url) as client,
     ):
         named = client.get("/api/v1/me", headers={"X-Request-ID": "proxy-1"})
         assert named.headers["X-Request-ID"] == "proxy-1"

@@ -19,14 +19,13 @@ from support import without_tensorflow
 from support.batches import ApiClient, images, metadata, scalars, segment, stream
 from support.event_files import PNG
 from support.postgres_faults import postgres_faults
-from support.servers import NO_TLS
+from support.servers import http_client
 from support.servers import live_service as start_service
 from support.stock_page import ask_stock
 from support.uploading import Uploader
 from tbservice.auth import grants
 from tbservice.db.database import Database
 from tbservice.local.demo.logdir import write_demo_logdir
-from tbservice.local.embedded.ports import choose_ports
 from tbservice.objects.object_store import ObjectStore
 from tbservice.reading.source import ExperimentReader
 from tbservice.tensorboard import stock_application
@@ -134,22 +133,15 @@ def _exact(value):
 
 
 @pytest.fixture(scope="module")
-def settings(servers):
-    with servers.database() as url, servers.settings(url) as settings:
-        yield settings
-
-
-@pytest.fixture(scope="module")
-def service(settings, tmp_path_factory):
+def service(shared_settings, tmp_path_factory):
     """A service over settings that this process has too, in which TensorFlow cannot be imported."""
     log = tmp_path_factory.mktemp("service") / "service.log"
-    port = choose_ports(["service"], {})["service"]
-    with start_service(settings, port, log, program=[without_tensorflow.__file__]) as live:
+    with start_service(shared_settings, log, program=[without_tensorflow.__file__]) as live:
         yield live
 
 
 @pytest.fixture(scope="module")
-def both(settings, service, tmp_path_factory):
+def both(shared_settings, service, tmp_path_factory):
     """An experiment with the demo, every real file of tests/data, and series that no writer makes."""
     logdir = tmp_path_factory.mktemp("logdir")
     write_demo_logdir(logdir / "demo")
@@ -159,8 +151,8 @@ def both(settings, service, tmp_path_factory):
         "--logdir", logdir, "--one-shot"
     )
     experiment = uploaded.experiment_id
-    database, objects = Database(service.database_url, 5), ObjectStore(settings)
-    with httpx2.Client(base_url=service.url, trust_env=False, verify=NO_TLS, timeout=60) as client:
+    database, objects = Database(service.database_url, 5), ObjectStore(shared_settings)
+    with http_client(service.url) as client:
         ApiClient(client, owner).write(experiment, *hostile_segments())
         with database.transaction() as db:
             grant = grants.grant_read(db, experiment, owner)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from starlette.testclient import TestClient
 from support.batches import ApiClient, scalars, segment, stream
 from support.servers import database_name
 from support.small_disk import on_small_disk
+from support.subprocesses import run_to_end
 from support.uploading import wait_until
 from tbservice.api.http.metrics_exposition import expose
 from tbservice.errors import Unavailable
@@ -30,7 +30,7 @@ def test_readiness_on_full_disk_says_so(tmp_path):
     command = on_small_disk(tmp_path / "small", SMALL_BYTES)
     tests = Path(__file__).parents[1]
     command += [sys.executable, str(tests / "support" / "full_disk.py"), str(tmp_path / "small")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = run_to_end(command, timeout=120)
     assert done.returncode == 0, done.stderr
     before, full, after = json.loads(done.stdout)
     assert (before, after) == ("", "")

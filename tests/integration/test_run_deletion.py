@@ -96,7 +96,7 @@ def test_deleted_run_leaves_no_row(
 ):
     api.write(experiment, data("kept"))
     before = rows(), api.get(experiment, "scalars/data", sampling="all")
-    size = api.request("GET", "/experiments").json()["experiments"][0]
+    size = api.experiments()[0]
     for attempt in (1, 2):
         api.write(
             experiment,
@@ -126,7 +126,7 @@ def test_deleted_run_leaves_no_row(
         assert (len(after["tags"]), len(after["time_series"])) == (4, 4)
     else:
         assert after == before[0]
-    listed = api.request("GET", "/experiments").json()["experiments"][0]
+    listed = api.experiments()[0]
     assert {key: listed[key] for key in ("points", "bytes")} == {
         key: size[key] for key in ("points", "bytes")
     }
@@ -294,7 +294,7 @@ def test_points_of_large_run_are_erased_in_background(
     monkeypatch.setattr("tbservice.experiments.run_deletion.ERASE_REQUEST_SECONDS", 0)
     monkeypatch.setattr("tbservice.experiments.eraser.ERASE_TRANSACTION_ITEMS_MAX", 1)
     api.write(experiment, data("kept"))
-    before, size = rows(), api.request("GET", "/experiments").json()["experiments"][0]
+    before, size = rows(), api.experiments()[0]
     api.write(experiment, data("a", shared=False), data("b"))
     delete("a").raise_for_status()
     series = {"params": {"run": "b", "tag": "image"}}
@@ -302,7 +302,7 @@ def test_points_of_large_run_are_erased_in_background(
     assert api.get(experiment, "scalars").keys() == {"kept", "b"}
     assert len(rows()["blob_points"]) == 3  # hidden, not erased yet
     delete("b").raise_for_status()
-    listed = api.request("GET", "/experiments").json()["experiments"][0]
+    listed = api.experiments()[0]
     assert [listed[key] for key in ("points", "bytes")] == [
         size[key] for key in ("points", "bytes")
     ]

@@ -16,10 +16,10 @@ import httpx2
 import pytest
 import urllib3
 
-from support.batches import ApiClient, images, scalars, segment, stream, texts
+from support.batches import images, scalars, segment, stream, texts
 from support.event_files import PNG
 from support.people import cookie_of, new_member, new_session, sign_in
-from support.servers import NO_TLS, new_workspace
+from support.servers import live_api, new_workspace
 from tbservice.auth import people
 from tbservice.db.database import Database
 from tbservice.types.people import Role
@@ -69,9 +69,7 @@ def make_tenant(live_service, tenant):
     """
     workspace = new_workspace(live_service.database_url)
     targets = []
-    options = {"trust_env": False, "verify": NO_TLS, "timeout": 60}
-    with httpx2.Client(base_url=live_service.url, **options) as client:
-        api = ApiClient(client, workspace.owner_token)
+    with live_api(live_service.url, workspace.owner_token) as api:
         for number in range(1 if tenant % PAIRS_EVERY else 2):
             mark = f"mark{tenant}x{number}q"
             experiment = api.new_experiment(name=mark, description=mark)

@@ -79,7 +79,7 @@ SILENT = "UPDATE uploads SET seen_at = now() - interval '16 minutes'"
 
 def status_of(api, experiment):
     """Return the status in the list of experiments, which that of one must equal."""
-    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    (listed,) = api.experiments()
     shown = api.request("GET", f"/experiments/{experiment}").json()
     assert listed["status"] == shown["status"]
     return listed["status"]

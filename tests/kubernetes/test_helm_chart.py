@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 import yaml
 
 from support.source_code import ROOT
+from support.subprocesses import run_to_end
 from tbservice.settings import Settings
 
 CHART = ROOT / "deploy" / "helm" / "tbhub"
@@ -40,9 +40,7 @@ def render(values):
         str(ROOT / "tests" / "kubernetes" / "render.py"),
         str(CHART),
     ]
-    done = subprocess.run(
-        command, check=False, input=json.dumps(values), capture_output=True, text=True
-    )
+    done = run_to_end(command, input=json.dumps(values))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -164,13 +162,7 @@ def test_service_accepts_the_environment(full):
         "TBHUB_DATABASE_URL": "postgresql://tbhub@postgres/tbhub",
     }
     code = "from tbservice.settings import Settings; print(Settings().workers)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        check=False,
-        env=os.environ | values,
-        capture_output=True,
-        text=True,
-    )
+    done = run_to_end([sys.executable, "-c", code], env=os.environ | values)
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 

@@ -168,6 +168,10 @@ class ApiClient:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def experiments(self):
+        """Return the experiments of the workspace."""
+        return self.request("GET", "/experiments").json()["experiments"]
+
     def new_token(self, experiment_id, *scopes, **fields):
         """Create a token for an experiment; return its secret."""
         answer = self.request(

@@ -17,7 +17,6 @@ from support.postgres_faults import PostgresFaults
 from support.servers import LiveService, Servers, database_name, live_service, new_owner
 from support.stored_state import runs_with_duplicates, stored_state
 from support.uploading import Ended, Reader, Uploader
-from tbservice.local.embedded.ports import choose_ports
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Tenant:
     def experiments(self) -> list[str]:
         """Disarm all faults, and return the ids of all experiments."""
         self.world.disarm()
-        listed = self._reader().http.get("/api/v1/experiments").json()["experiments"]
+        listed = self._reader().experiments()
         return [item["experiment_id"] for item in listed]
 
     def runs_with_duplicates(self, experiment_id: str) -> set[str]:
@@ -164,7 +163,6 @@ def clean_upload(world: FaultEnv, logdir: Path) -> CleanUpload:
 @contextmanager
 def fault_env(servers: Servers, directory: Path, **environment: str):
     """Run a FaultEnv on a database and a bucket of its own; `environment` is the service's."""
-    port = choose_ports(["service"], {})["service"]
     log = directory / "service.log"
     with (
         servers.database() as url,
@@ -172,7 +170,7 @@ def fault_env(servers: Servers, directory: Path, **environment: str):
         servers.postgres_faults(url) as sql,
         http_faults(settings.s3_endpoint) as objects,
         live_service(
-            _behind(settings, sql, objects), port, log, forked="small_service", **environment
+            _behind(settings, sql, objects), log, forked="small_service", **environment
         ) as live,
         http_faults(live.url) as http,
     ):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import httpx2
 
 from support.faulty_server import FaultyServer, Reply, Request, running
-from support.servers import NO_TLS
+from support.servers import http_client
 
 _OF_ONE_CONNECTION = frozenset(
     {"connection", "host", "content-length", "transfer-encoding", "date", "server"}
@@ -88,7 +88,7 @@ def flaky_proxy(
         answers_batches = threading.Event()
         answers_batches.set()
     with (
-        httpx2.Client(trust_env=False, verify=NO_TLS, timeout=60) as client,
+        http_client() as client,
         running(_Proxy(target, faults, bytes_max, client, answers_batches)) as proxy,
     ):
         yield proxy.url

@@ -83,10 +83,10 @@ def call_server(
 @contextmanager
 def live_grpc_service(settings, directory, **more):
     """Run `tbservice serve` with a gRPC port; yield the service and that port."""
-    ports = choose_ports(["service", "grpc"], {})
-    more = {"TBHUB_GRPC_PORT": str(ports["grpc"])} | more
-    with live_service(settings, ports["service"], directory / "log", **more) as live:
-        yield live, ports["grpc"]
+    port = choose_ports(["grpc"], {})["grpc"]
+    more = {"TBHUB_GRPC_PORT": str(port)} | more
+    with live_service(settings, directory / "log", **more) as live:
+        yield live, port
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Self
 import httpx2
 
 from support import event_files
-from support.servers import NO_TLS
+from support.servers import http_client
 from support.stored_state import runs_with_duplicates
 from support.uploading import Ended, Following, Uploader
 
@@ -150,7 +150,7 @@ class ReadyClock:
         self._thread.join()
 
     def _run(self) -> None:
-        with httpx2.Client(trust_env=False, verify=NO_TLS, timeout=20) as http:
+        with http_client(timeout=20) as http:
             while not self._has_ended.wait(0.1):
                 try:
                     answer = http.get(self._url)

@@ -28,7 +28,9 @@ from pydantic import SecretStr
 from sqlalchemy.pool import NullPool
 
 from support import process_kills, zygote
+from support.batches import ApiClient
 from support.postgres_faults import postgres_faults
+from support.waiting import SECONDS_MAX
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace
 from tbservice.db import migrate, schema_versions
@@ -36,7 +38,7 @@ from tbservice.db.database import Database
 from tbservice.db.engine import make_engine
 from tbservice.errors import Unavailable
 from tbservice.local.embedded.instance import Instance, make_settings
-from tbservice.local.embedded.ports import LOOPBACK
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.objects.s3_client import get_session
 from tbservice.settings import Settings
 
@@ -47,6 +49,8 @@ NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients of our own servers, which speak plain HTTP: by default each client takes 40 ms to load
 all certificate authorities. It trusts none.
 """
+OWN_SERVERS = {"trust_env": False, "verify": NO_TLS, "timeout": SECONDS_MAX}
+"""Options of all clients of our own servers: no proxy of the environment is between."""
 MEMORY_DIRECTORY = Path("/dev/shm")  # noqa: S108 - directories with names of their own are made in it
 MEMORY_BYTES_MIN = 4 << 30
 
@@ -171,6 +175,23 @@ class Servers:
         }
         yield type(base)(**values)
         delete_bucket(base, bucket)
+
+
+def http_client(url: str = "", **options) -> httpx2.Client:
+    """Return a client of one of our own servers."""
+    return httpx2.Client(base_url=url, **(OWN_SERVERS | options))
+
+
+def fetch(url: str, method: str = "GET", **options) -> httpx2.Response:
+    """Send one request to one of our own servers; return the answer."""
+    return httpx2.request(method, url, **(OWN_SERVERS | options))
+
+
+@contextmanager
+def live_api(url: str, token: str):
+    """Yield the HTTP API of a running service, with this token."""
+    with http_client(url) as http:
+        yield ApiClient(http, token)
 
 
 @contextmanager
@@ -302,21 +323,22 @@ SERVE = ("-m", "tbservice", "serve")
 @contextmanager
 def live_service(
     settings,
-    port: int,
     log: Path,
     *,
+    port: int | None = None,
     options: Sequence[str] = (),
     program: Sequence[str | Path] | None = None,
     python: str | Path | None = None,
     forked: str = "tbservice",
     **more: str,
 ):
-    """Run `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to
-    its environment.
+    """Run `tbservice serve` until the block ends, on the port or any free one; its output goes to
+    `log`, `more` to its environment.
 
     With `python`, or its arguments `program`, a new process starts; else `zygote` forks one, which
     is `forked`, with these options of the command.
     """
+    port = port or choose_ports(["service"], {})["service"]
     url = f"http://{LOOPBACK}:{port}"
     environment = (
         environment_of(settings) | {"TBHUB_PORT": str(port), "TBHUB_PUBLIC_URL": url} | more
@@ -364,11 +386,11 @@ def wait_ready(process, url: str, log: Path) -> None:
     Fails with the log if the process ends, or after START_SECONDS_MAX.
     """
     deadline = time.monotonic() + START_SECONDS_MAX
-    with httpx2.Client(trust_env=False, verify=NO_TLS) as http:
+    with http_client(url) as http:
         while time.monotonic() < deadline:
             assert process.poll() is None, log.read_text()
             try:
-                if http.get(f"{url}/readyz").status_code == httpx2.codes.OK:
+                if http.get("/readyz").status_code == httpx2.codes.OK:
                     return
             except httpx2.TransportError:
                 pass

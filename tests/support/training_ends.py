@@ -14,6 +14,7 @@ import psutil
 
 from support import training_script
 from support.source_code import ROOT
+from support.subprocesses import run_to_end
 from support.training_script import LATER_POINTS, POINTS, TWICE
 from support.uploading import SECONDS_MAX, wait_until
 
@@ -93,13 +94,11 @@ def check_stored(uploader, reader, experiment_id, logdir, end, err):
     verified = uploader.run("verify", "--strict", "--logdir", logdir, "--experiment", experiment_id)
     assert verified.code == 0, (logdir, verified.out, err)
     if logdir.name != "never" or end not in LOSES_QUEUE:
-        points = reader.get(experiment_id, "scalars")["run"]["loss"]["count"]
+        points = reader.count(experiment_id)
         assert points == POINTS + (LATER_POINTS if logdir.name == "after" else 0), (logdir, err)
 
 
 def installed(python):
     """Return the writers that this Python can import."""
-    run = subprocess.run(
-        [python, SCRIPT, "installed"], capture_output=True, text=True, check=True, timeout=60
-    )
+    run = run_to_end([python, SCRIPT, "installed"], check=True)
     return run.stdout.split()

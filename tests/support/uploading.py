@@ -15,11 +15,11 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
 import numpy as np
 
 from support import zygote
-from support.servers import NO_TLS
+from support.servers import http_client
+from support.subprocesses import run_to_end
 from support.waiting import SECONDS_MAX, wait_until
 from tbupload.cli import main
 
@@ -114,15 +114,7 @@ class Uploader:
         run on another Python.
         """
         if stdin or not is_forked or self.python != sys.executable:
-            ended = subprocess.run(
-                self._command(arguments),
-                env=self.environment(),
-                input=stdin,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS_MAX,
-                check=False,
-            )
+            ended = run_to_end(self._command(arguments), env=self.environment(), input=stdin)
         else:
             ended = zygote.run([*map(str, arguments)], self.environment(), program="tbupload")
         return Ended(ended.returncode, ended.stdout, ended.stderr)
@@ -188,19 +180,21 @@ class Reader:
 
     def __init__(self, server: str, token: str) -> None:
         headers = {"Authorization": f"Bearer {token}"}
-        self.http = httpx2.Client(
-            base_url=server,
-            headers=headers,
-            trust_env=False,
-            timeout=SECONDS_MAX,
-            verify=NO_TLS,
-        )
+        self.http = http_client(server, headers=headers)
 
     def get(self, experiment_id: str, path: str, **query):
         """Return the JSON of a route below an experiment."""
         answer = self.http.get(f"/api/v1/experiments/{experiment_id}/{path}", params=query)
         answer.raise_for_status()
         return answer.json()
+
+    def experiments(self) -> list[dict]:
+        """Return the experiments of the workspace."""
+        return self.http.get("/api/v1/experiments").raise_for_status().json()["experiments"]
+
+    def count(self, experiment_id: str, run: str = "run", tag: str = "loss") -> int:
+        """Return how many points a scalar series has; 0 while there is none."""
+        return self.get(experiment_id, "scalars").get(run, {}).get(tag, {}).get("count", 0)
 
     def scalars(self, experiment_id: str) -> dict:
         """Return every point: {run: {tag: {step: (wall time, value)}}}."""

@@ -14,6 +14,7 @@ import pytest
 import tbupload
 from support.faulty_server import Reply, faulty_server, refusal
 from support.python39 import UTC
+from support.subprocesses import run_to_end
 from tbupload.cli import _build_parser, main
 from tbupload.commands.experiment_address import find_experiment_id
 from tbupload.commands.expiry import parse_expiry
@@ -266,7 +267,7 @@ def test_version_without_installed_wheel_says_so():
     )
     sources = Path(tbupload.__file__).parents[1]
     isolated = [sys.executable, "-I", "-S", "-c", code, str(sources)]
-    done = subprocess.run(isolated, capture_output=True, text=True, check=True)
+    done = run_to_end(isolated, check=True)
     assert done.stdout == "0+not.installed\n"
 
 

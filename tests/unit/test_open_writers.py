@@ -1,6 +1,5 @@
 """Open writers of the frameworks that the tests install are found and flushed; none is imported."""
 
-import subprocess
 import sys
 import threading
 
@@ -10,6 +9,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboardX import SummaryWriter
 
 from support.event_files import record_offsets
+from support.subprocesses import run_to_end
 from tbupload.background_upload import open_writers
 from tbupload.background_upload.open_writers import flush_open_writers
 
@@ -106,7 +106,5 @@ from tbupload.background_upload.open_writers import flush_open_writers
 before = set(sys.modules)
 atexit.register(lambda: print(flush_open_writers(), set(sys.modules) - before))
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=True
-    )
+    ended = run_to_end([sys.executable, "-c", source], check=True)
     assert (ended.stdout, ended.stderr) == ("[] set()\n", "")

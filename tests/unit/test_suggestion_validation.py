@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 
 import pytest
 
+from support.subprocesses import run_to_end
 from support.sweeps import ALGORITHMS, experiment, parameter
-from support.waiting import SECONDS_MAX
 from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions import validate
@@ -252,11 +251,5 @@ def test_validate_loads_no_library_of_algorithms():
         "import sys; from tbservice.katib import suggestions; "
         "print({'optuna', 'cmaes', 'scipy', 'sklearn'} & set(sys.modules))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=SECONDS_MAX,
-    )
+    run = run_to_end([sys.executable, "-c", code], check=True)
     assert run.stdout.strip() == "set()"

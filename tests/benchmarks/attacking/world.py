@@ -132,8 +132,8 @@ class World:
         grpc_port = str(ports["grpc"])
         with live_service(
             self.settings,
-            ports["service"],
             log,
+            port=ports["service"],
             program=("-c", _PROGRAM),
             TBHUB_GRPC_PORT=grpc_port,
         ) as live:
