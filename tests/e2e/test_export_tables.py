@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 import sys
 from collections import defaultdict
 
@@ -18,6 +17,7 @@ from support.batches import ApiClient, scalars
 from support.hparams import HparamsClient, start
 from support.lazy import LazyModule
 from support.source_code import ROOT
+from support.subprocesses import run_to_end
 from tbservice.local.demo import write_demo_logdir
 from tbservice.local.demo.sessions import SESSIONS
 from tbwire import digests, tensors, wire_pb2
@@ -35,18 +35,6 @@ CLASSES = {"scalar": "scalars", "tensor": "tensors", "blob_sequence": "blob_sequ
 HISTOGRAM = {"limits": "bucket_limit", "counts": "bucket"}
 ODD_TEXT = '=1+1 "q", b\r\nü 🙂\u202e '
 ODD_NAME = ODD_TEXT.replace("\r\n", " ")
-
-
-@pytest.fixture
-def export(uploader, tmp_path):
-    """Export an experiment; return the result and the directory."""
-
-    def export(experiment_id, format_="parquet", *more, name=None):
-        directory = tmp_path / (name or format_)
-        what = ("--experiment", experiment_id, "--format", format_, "--output", directory)
-        return uploader.run("export", *what, "--json", *more), directory
-
-    return export
 
 
 def of_all_types(logdir):
@@ -148,7 +136,7 @@ def sequence_digest(row, blobs):
 
 
 def test_parquet_export_holds_what_was_logged_bit_by_bit(uploaded, reader, export):
-    ended, directory = export(uploaded)
+    ended, directory = export(uploaded, "parquet")
     assert ended.code == 0, ended.err
     known = reader.digests(uploaded)
     assert len(known) > 100
@@ -172,7 +160,9 @@ def test_documented_recipes_read_exported_files(uploader, reader, export):
     client = HparamsClient(ApiClient(reader.http, uploader.token))
     client.write("a", start({"lr": 0.1}), scalars("loss", range(5), [5, 4, 3, 2, 1]))
     client.write("NA", start({"lr": 0.2}), scalars("loss", range(5), [1, np.nan, 3, 2, 0.5]))
-    directories = {name: export(client.experiment_id, name)[1] for name in ("parquet", "csv")}
+    directories = {
+        name: export(client.experiment_id, name, name=name)[1] for name in ("parquet", "csv")
+    }
     with duckdb.connect() as connection:  # as the page says of CSV: without fetchall() and pytz
         source = str(directories["csv"] / "experiment.csv")
         times = connection.sql("SELECT created_at FROM read_csv(?)", params=[source])
@@ -195,7 +185,7 @@ def test_documented_recipes_read_exported_files(uploader, reader, export):
 def test_documented_join_finds_sessions_of_demo(uploader, logdir, export):
     write_demo_logdir(logdir)
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
-    ended, directory = export(experiment_id)
+    ended, directory = export(experiment_id, "parquet")
     assert ended.code == 0, ended.err
     page = (ROOT / "docs" / "reading.md").read_text()
     query = re.search(r'best = duckdb\.sql\("""(.*?)"""\)', page, re.DOTALL)[1]
@@ -223,9 +213,9 @@ def blobs_logdir(logdir):
 def test_interrupted_export_of_blobs_is_resumed(uploader, logdir, export, tmp_path):
     images = blobs_logdir(logdir)
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
-    directory = tmp_path / "parquet"
+    directory = tmp_path / "exported"
     command = [sys.executable, "-m", "tbupload", "export", "--experiment", experiment_id]
-    ended = subprocess.run(
+    ended = run_to_end(
         [
             "/bin/sh",
             "-c",
@@ -238,16 +228,13 @@ def test_interrupted_export_of_blobs_is_resumed(uploader, logdir, export, tmp_pa
             str(directory),
         ],
         env=uploader.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert ended.returncode == 1, ended.stderr
     assert "complete files are kept" in ended.stderr
     assert not [*directory.rglob("*.tmp")]
     begun = {path: path.stat().st_mtime_ns for path in directory.glob("files/*/*")}
     assert {path.read_bytes() for path in begun} == {b"1", *images[:2]}
-    ended, _ = export(experiment_id)
+    ended, _ = export(experiment_id, "parquet")
     assert ended.code == 0, ended.err
     assert {path.read_bytes() for path in directory.glob("files/*/*")} == {b"1", *images}
     assert {path: path.stat().st_mtime_ns for path in begun} == begun

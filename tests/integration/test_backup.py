@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 import threading
 from contextlib import closing, contextmanager
 
@@ -22,6 +21,7 @@ from support.batches import ApiClient, images, packed_scalars, scalars, segment,
 from support.people import new_person
 from support.servers import environment_of, new_workspace, s3_client
 from support.share_links import make_link, target_of
+from support.subprocesses import run_to_end
 from support.uploading import wait_until
 from tbservice.auth import deletion, people, workspaces
 from tbservice.backup.create import Backup
@@ -94,8 +94,15 @@ def back_up(settings, target):
 
 
 def restore(settings, target, **options):
+    return restore_and_erase(settings, target, **options)[0]
+
+
+def restore_and_erase(settings, target, name=None, **options):
+    """Restore the backup of this name, or the last one; return what it lists and what was erased
+    again.
+    """
     options = {"keeps_objects": False} | options
-    return maintenance.restore_backup(settings, str(target), None, *FREE, **options)[0]
+    return maintenance.restore_backup(settings, str(target), name, *FREE, **options)
 
 
 def check(settings):
@@ -139,8 +146,8 @@ def test_backup_under_load_is_restored_and_sound(servers, source, written, tmp_p
         with TestClient(create_app(restored)) as client:
             reader = ApiClient(client, api.headers["Authorization"].removeprefix("Bearer "))
             assert read_all(reader, experiment) == read_all(api, experiment)
-            (loss,) = (s for s in [reader.get(busy, "scalars/data", sampling="all")])
-            points = len(loss["train"]["loss"]["steps"])
+            loss = reader.get(busy, "scalars/data", sampling="all")["train"]["loss"]
+            points = len(loss["steps"])
     assert before * 100 <= points <= (after + 1) * 100
     assert first.counts["points"] == findings.looked.points
 
@@ -441,9 +448,7 @@ def test_dump_has_no_secret_in_clear(written, backup):
     token = api.headers["Authorization"].removeprefix("Bearer ")
     programs = maintenance._list_programs()[0]
     dump = target / manifest.database.name
-    text = subprocess.run(
-        [programs / "pg_restore", "--file=-", dump], capture_output=True, text=True, check=True
-    ).stdout
+    text = run_to_end([programs / "pg_restore", "--file=-", dump], check=True).stdout
     assert hashlib.sha256(token.encode()).hexdigest() in text
     assert token not in text
     assert dump.stat().st_mode & 0o077 == 0
@@ -466,17 +471,12 @@ def test_restore_erases_again_what_was_erased_since(servers, shared_application,
             query = "final=true&keep_frozen_links=true"
             api.request("DELETE", f"/experiments/{experiment}?{query}").raise_for_status()
         name = delete_workspace_and_person(database, doomed.workspace_id, person)
-    with psycopg.connect(servers.owner_url(url)) as db:
-        db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
-    erase_all(url)
+    erase_all(servers, url)
     back_up(source, tmp_path)
 
     with empty_service(servers) as restored:
-        options = {"keeps_objects": False}
-        manifest, erased = maintenance.restore_backup(
-            restored, str(tmp_path), before.name, *FREE, **options
-        )
-        assert (manifest, erased) == (before, {"experiment": 3, "person": 1, "workspace": 1})
+        erased = {"experiment": 3, "person": 1, "workspace": 1}
+        assert restore_and_erase(restored, tmp_path, before.name) == (before, erased)
         with TestClient(create_app(restored)) as client:
             statuses = [
                 ApiClient(client, token).request("GET", f"/experiments/{each}").status_code
@@ -493,11 +493,8 @@ def test_restore_erases_again_what_was_erased_since(servers, shared_application,
                 people.require_enabled(db, person.user_id)
             with database.transaction() as db:
                 assert [each.name for each in workspaces.list_deleted(db)] == [name]
-        with psycopg.connect(servers.owner_url(restored_url)) as db:
-            db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
-        erase_all(restored_url)
-        options = {"keeps_objects": False, "erases_only": True}
-        again = maintenance.restore_backup(restored, str(tmp_path), before.name, *FREE, **options)
+        erase_all(servers, restored_url)
+        again = restore_and_erase(restored, tmp_path, before.name, erases_only=True)
         assert again == (before, {})
 
 
@@ -527,10 +524,7 @@ def test_restore_deletes_runs_and_series_again(servers, shared_application, sour
     back_up(source, tmp_path)
 
     with empty_service(servers) as restored:
-        options = {"keeps_objects": False}
-        _, erased = maintenance.restore_backup(
-            restored, str(tmp_path), before.name, *FREE, **options
-        )
+        _, erased = restore_and_erase(restored, tmp_path, before.name)
         assert erased == {"run": 3, "series": 1}
         with TestClient(create_app(restored)) as client:
             api = ApiClient(client, home.owner_token)
@@ -539,8 +533,7 @@ def test_restore_deletes_runs_and_series_again(servers, shared_application, sour
             upload("came back", "3")
             sent = api.send(experiment, segment(stream("gone", "4"), 0, 9, scalars("loss", [1])))
             assert sent.json()["code"] == "run_deleted"
-        options["erases_only"] = True
-        again = maintenance.restore_backup(restored, str(tmp_path), before.name, *FREE, **options)
+        again = restore_and_erase(restored, tmp_path, before.name, erases_only=True)
         assert again == (before, {})  # also not what was uploaded since to a run of before
 
 
@@ -556,9 +549,7 @@ def test_workspace_erased_during_a_backup_is_erased_again(
         with closing(Database(url, 2)) as database, database.transaction() as db:
             name = workspaces.get_name(db, doomed.workspace_id)
             deletion.delete_any_workspace(db, doomed.workspace_id, name, is_final=True)
-        with psycopg.connect(servers.owner_url(url)) as db:
-            db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
-        erase_all(url)
+        erase_all(servers, url)
         copy_objects(backup, file)
 
     with monkeypatch.context() as patched:
@@ -567,10 +558,7 @@ def test_workspace_erased_during_a_backup_is_erased_again(
     assert api.request("GET", f"/experiments/{gone}").status_code in (401, 404)
     back_up(source, tmp_path)
     with empty_service(servers) as restored:
-        options = {"keeps_objects": False}
-        _, erased = maintenance.restore_backup(
-            restored, str(tmp_path), before.name, *FREE, **options
-        )
+        _, erased = restore_and_erase(restored, tmp_path, before.name)
         assert erased == {"experiment": 1, "workspace": 1}
         with TestClient(create_app(restored)) as client:
             answer = ApiClient(client, doomed.owner_token).request("GET", f"/experiments/{gone}")
@@ -586,8 +574,10 @@ def delete_workspace_and_person(database, workspace_id, person):
     return name
 
 
-def erase_all(url):
-    """Erase all that is due."""
+def erase_all(servers, url):
+    """Erase all that is deleted for good, as if its time had come."""
+    with psycopg.connect(servers.owner_url(url)) as db:
+        db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
     with closing(Database(url, 2)) as database:
         for _ in range(4):
             contextvars.Context().run(erase_due, database, threading.Event())
@@ -599,16 +589,12 @@ def test_restored_number_of_a_workspace_is_not_erased(servers, source, tmp_path)
     with closing(Database(url, 2)) as database, database.transaction() as db:
         workspace_id = workspaces.create_workspace(db, "created and erased since")
         deletion.delete_any_workspace(db, workspace_id, "created and erased since", is_final=True)
-    with psycopg.connect(servers.owner_url(url)) as db:
-        db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
-    erase_all(url)
+    erase_all(servers, url)
     back_up(source, tmp_path)
     with empty_service(servers) as restored:
-        options = {"keeps_objects": False}
-        maintenance.restore_backup(restored, str(tmp_path), before.name, *FREE, **options)
+        restore_and_erase(restored, tmp_path, before.name)
         restored_url = restored.database_url.get_secret_value()
         with closing(Database(restored_url, 2)) as database, database.transaction() as db:
             assert workspaces.create_workspace(db, "another") == workspace_id
-        options["erases_only"] = True
-        again = maintenance.restore_backup(restored, str(tmp_path), before.name, *FREE, **options)
+        again = restore_and_erase(restored, tmp_path, before.name, erases_only=True)
         assert again == (before, {})

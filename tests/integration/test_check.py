@@ -151,12 +151,6 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("table", ["scalar_blocks", "superseded_blocks"])
-def test_check_finds_block_with_damaged_header(stored, table):
-    with stored.changed(table, "data", flip(0), BLOCKS[table]):
-        assert stored.kinds() == ["unpack"]
-
-
 @pytest.mark.parametrize(("table", "at"), [("scalar_blocks", 20), ("superseded_blocks", -1)])
 def test_check_finds_damaged_byte_of_compressed_block(stored, table, at):
     with stored.changed(table, "data", flip(at), BLOCKS[table]):

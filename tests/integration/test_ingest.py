@@ -9,7 +9,6 @@ import socket
 import threading
 from urllib.parse import urlsplit
 
-import httpx2
 import numpy as np
 import psycopg
 import pytest
@@ -17,9 +16,9 @@ from psycopg.sql import SQL, Identifier
 from sqlalchemy import text as sql
 
 from support import batches
-from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
+from support.batches import images, packed_scalars, scalars, segment, stream, texts
 from support.postgres_faults import postgres_faults
-from support.servers import NO_TLS, database_name
+from support.servers import database_name, live_api
 from tbservice import limits
 from tbservice.auth import grants
 from tbservice.db.database import Database
@@ -38,6 +37,13 @@ def experiment(api):
 
 def read(api, experiment, path="scalars/data", **parameters):
     return api.get(experiment, path, downsample=1_000_000, **parameters)
+
+
+def post(api, experiment, body, **headers):
+    """Post any bytes as a batch; return the response."""
+    headers = batches.PROTOBUF | headers
+    path = f"/experiments/{experiment}/batches"
+    return api.request("POST", path, content=body, headers=headers)
 
 
 def test_scalars_are_read_back_bit_by_bit(api, experiment):
@@ -246,21 +252,13 @@ def test_metadata_of_hparams_is_newest_and_of_others_first(api, experiment):
 
 def test_batch_may_be_gzip(api, experiment):
     body = gzip.compress(batches.batch(segment(stream(), 0, 9, scalars("loss", [0]))))
-    headers = batches.PROTOBUF | {"Content-Encoding": "gzip"}
-    answer = api.request(
-        "POST", f"/experiments/{experiment}/batches", content=body, headers=headers
-    )
-    assert answer.status_code == 200, answer.text
+    compressed = {"Content-Encoding": "gzip"}
+    assert post(api, experiment, body, **compressed).status_code == 200
     for bad in (body[:-3], b"no gzip", body + body, body + b"junk"):
-        answer = api.request(
-            "POST", f"/experiments/{experiment}/batches", content=bad, headers=headers
-        )
+        answer = post(api, experiment, bad, **compressed)
         assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
     bomb = gzip.compress(bytes(17 * 1024 * 1024))
-    answer = api.request(
-        "POST", f"/experiments/{experiment}/batches", content=bomb, headers=headers
-    )
-    assert answer.status_code == 413
+    assert post(api, experiment, bomb, **compressed).status_code == 413
 
 
 def test_batches_that_contradict_themselves_are_refused(api, experiment):
@@ -285,15 +283,9 @@ def test_batches_that_contradict_themselves_are_refused(api, experiment):
         answer = api.send(experiment, sent)
         assert answer.status_code == status, (answer.text, str(sent)[:200])
         assert answer.json()["detail"]
-    answer = api.request(
-        "POST", f"/experiments/{experiment}/batches", content=b"\xff", headers=batches.PROTOBUF
-    )
+    answer = post(api, experiment, b"\xff")
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
-    huge = bytes(16 * 1024 * 1024 + 1)
-    answer = api.request(
-        "POST", f"/experiments/{experiment}/batches", content=huge, headers=batches.PROTOBUF
-    )
-    assert answer.status_code == 413
+    assert post(api, experiment, bytes(16 * 1024 * 1024 + 1)).status_code == 413
     assert read(api, experiment) == {}
 
 
@@ -373,24 +365,17 @@ def test_empty_tensor_with_dimensions_no_array_has_is_refused(api, experiment, d
 
 
 def test_body_of_leaving_client_commits_nothing(live_service):
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
-        api = ApiClient(client, live_service.new_owner())
-        experiment = api.new_experiment()
     address = urlsplit(live_service.url)
-    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
-        connection.sendall(
-            f"POST /api/v1/experiments/{experiment}/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
-            f"Content-Type: application/x-protobuf\r\nAuthorization: {api.headers['Authorization']}\r\n\r\nabc".encode()
-        )
-        connection.shutdown(socket.SHUT_WR)  # the client is gone in the middle of its body
-        connection.recv(1)
-    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
-        assert (
-            ApiClient(client, api.headers["Authorization"].split()[1]).get(experiment, "streams")[
-                "streams"
-            ]
-            == []
-        )
+    with live_api(live_service.url, live_service.new_owner()) as api:
+        experiment = api.new_experiment()
+        with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
+            connection.sendall(
+                f"POST /api/v1/experiments/{experiment}/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+                f"Content-Type: application/x-protobuf\r\nAuthorization: {api.headers['Authorization']}\r\n\r\nabc".encode()
+            )
+            connection.shutdown(socket.SHUT_WR)  # the client is gone in the middle of its body
+            connection.recv(1)
+        assert api.get(experiment, "streams")["streams"] == []
 
 
 def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch):
