@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -275,17 +275,15 @@ def test_attempt_with_steps_in_any_order_is_complete(job, monkeypatch):
 def test_file_that_is_added_during_a_batch_keeps_its_points(job, count_waiting):
     """The batch reads its streams before it waits for the series; meanwhile the job restarts."""
     job.write("a", 1000.0, *points(1000.0, range(5), "a"))
-    threads = []
-    with job.database.transaction(job.workspace_id) as db:
+    with ThreadPoolExecutor(2) as threads, job.database.transaction(job.workspace_id) as db:
         lock = "SELECT FROM time_series WHERE experiment_id = :id FOR UPDATE"
         db.execute(text(lock), {"id": job.experiment})
-        for name, start, time in (("b", 2000.0, 2000.0), ("a", 1000.0, 1500.0)):
-            sent = name, start, *points(time, range(5, 9), name)
-            threads.append(threading.Thread(target=job.write, args=sent))
-            threads[-1].start()
-            wait_until(lambda: count_waiting() == len(threads))
-    for thread in threads:
-        thread.join()
+        later = threads.submit(job.write, "b", 2000.0, *points(2000.0, range(5, 9), "b"))
+        wait_until(lambda: count_waiting() == 1)
+        resumed = threads.submit(job.write, "a", 1000.0, *points(1500.0, range(5, 9), "a"))
+        wait_until(lambda: count_waiting() == 2)
+    for sent in (later, resumed):
+        sent.result()
     assert job.attempts() == [(1, 1000.0, 12), (2, 2000.0, 0)]
     for kind, tag in KINDS.items():
         first = expected(kind, 1000.0, range(5), "a") | expected(kind, 1500.0, range(5, 9), "a")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -252,15 +252,10 @@ def test_blob_state_hides_other_workspaces(putting, client, settings):
 
 
 def test_several_clients_at_once_make_one_blob(putting, bucket):
-    states, before = [], parts_put()
-    threads = [
-        threading.Thread(target=lambda: states.append(putting.put_all()[-1])) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert states == [(True, len(CONTENT))] * 4
+    before = parts_put()
+    with ThreadPoolExecutor(4) as threads:
+        states = threads.map(lambda _: putting.put_all()[-1], range(4))
+    assert [*states] == [(True, len(CONTENT))] * 4
     assert putting.read_back().content == CONTENT
     assert (len(bucket.objects()), bucket.uploads()) == (1, [])
     # SeaweedFS deletes the bytes of a part that is put again, even when an object refers to them by

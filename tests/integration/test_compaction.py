@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import psycopg
@@ -148,24 +149,6 @@ def test_levels_contain_block_sealed_and_rewritten_at_once(series):
     assert series.sample(50).steps.tolist() == expected
 
 
-class AtOnce:
-    """Threads whose errors are collected for the test."""
-
-    def __init__(self):
-        self.errors = []
-
-    def start(self, function, *arguments):
-        thread = threading.Thread(target=self._guarded, args=(function, *arguments))
-        thread.start()
-        return thread
-
-    def _guarded(self, function, *arguments):
-        try:
-            function(*arguments)
-        except BaseException as error:  # noqa: BLE001 - told to the test's own thread
-            self.errors.append(repr(error))
-
-
 def test_steps_rewritten_often_leave_neighbours_uncopied(series):
     count = 12 * limits.BLOCK_POINTS_MAX
     series.write(np.arange(count))
@@ -208,18 +191,18 @@ def test_concurrent_writers_and_compactors_equal_one_writer(series):
     series.write([0], [0.0], wall_time=1.0, tags=SEVERAL)
     rng = np.random.default_rng(5)
     batches = [(rng.integers(0, 5000, 400), float(n + 2)) for n in range(30)]
-    at_once, is_done = AtOnce(), threading.Event()
-    helpers = [
-        at_once.start(function, series, is_done)
-        for function in (merge_until, merge_until, read_until)
-    ]
-    writers = [at_once.start(write_all, series, batches[worker::2], worker) for worker in range(2)]
-    for thread in writers:
-        thread.join()
-    is_done.set()
-    for thread in helpers:
-        thread.join()
-    assert at_once.errors == []
+    is_done = threading.Event()
+    with ThreadPoolExecutor(5) as threads:
+        helpers = [
+            threads.submit(function, series, is_done)
+            for function in (merge_until, merge_until, read_until)
+        ]
+        writers = [
+            threads.submit(write_all, series, batches[worker::2], worker) for worker in range(2)
+        ]
+        wait(writers)
+        is_done.set()
+    assert [each.result() for each in helpers + writers] == [None] * 5
     expected = {0: 0.0}
     for steps, wall_time in batches:
         expected.update(dict.fromkeys(steps.tolist(), wall_time))

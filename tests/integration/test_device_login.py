@@ -1,7 +1,6 @@
 """Logging a command in that a person approves in a browser: the API, the pages, and what goes wrong."""
 
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -89,16 +88,9 @@ def test_approved_login_gets_a_token_of_the_person_once(client, editor, workspac
 def test_two_questions_at_once_get_one_token(client, editor, workspace_id):
     login = begin(client)
     approve(editor, login, workspace_id)
-    codes = []
-    threads = [
-        threading.Thread(target=lambda: codes.append(ask(client, login).status_code))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(codes) == [200, 404, 404, 404]
+    with ThreadPoolExecutor(4) as threads:
+        answers = threads.map(lambda _: ask(client, login), range(4))
+    assert sorted(answer.status_code for answer in answers) == [200, 404, 404, 404]
 
 
 def test_denied_login_gets_no_token(client, editor, workspace_id):

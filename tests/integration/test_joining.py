@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import text
@@ -103,17 +104,14 @@ def test_joining_makes_member_who_is_signed_in(client, database, workspace_id, i
 
 
 def test_joining_succeeds_once_of_many_at_once(client, database, workspace_id, invite):
-    secret, answers, start = invite("bob.j2@example.org"), [], threading.Barrier(CALLERS)
+    secret, start = invite("bob.j2@example.org"), threading.Barrier(CALLERS)
 
     def try_join(number):
         start.wait()
-        answers.append(join(client, secret, name=f"caller {number}"))
+        return join(client, secret, name=f"caller {number}")
 
-    threads = [threading.Thread(target=try_join, args=(number,)) for number in range(CALLERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(CALLERS) as threads:
+        answers = [*threads.map(try_join, range(CALLERS))]
     assert sorted(each.status_code for each in answers) == [303] + [404] * (CALLERS - 1)
     assert len([each for each in answers if session_of(each)]) == 1
     assert len(people_of(database, "bob.j2@example.org")) == 1

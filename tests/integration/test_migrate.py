@@ -1,7 +1,7 @@
 """The migrations on a real PostgreSQL, as the ordinary role that owns the database."""
 
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -62,23 +62,21 @@ def test_migrate_behind_reader_lets_writers_pass(
 ):
     monkeypatch.setattr(limits, "MIGRATE_LOCK_SECONDS_MAX", 0.5)
     monkeypatch.setattr(limits, "MIGRATE_PAUSE_SECONDS", 0.5)
-    migrated = []
-    thread = threading.Thread(target=lambda: migrated.extend(migrate.upgrade(old_database_url)))
     with (
+        ThreadPoolExecutor(1) as threads,
         psycopg.connect(old_database_url, application_name="an export") as reader,
         psycopg.connect(old_database_url, autocommit=True) as writer,
     ):
         reader.execute(
             "SELECT count(*) FROM time_series"
         )  # an export's snapshot: its lock lasts until it commits
-        thread.start()
+        migrated = threads.submit(migrate.upgrade, old_database_url)
         wait_until(count_waiting)
         writer.execute("SET statement_timeout = '30s'")
         writer.execute("DELETE FROM time_series")  # with the reader still there
         said = wait_until(lambda: capsys.readouterr().err)
         reader.commit()
-    thread.join()
-    assert migrated == LATER
+    assert migrated.result() == LATER
     assert missing(old_database_url) == []
     assert re.search(
         r"^tbservice: 9002_series_note: a table is in use \(process \d+, an export, "
@@ -129,27 +127,20 @@ def is_index_valid(db):
 
 def test_index_is_built_once_beside_writers(owner_url, migrations, count_waiting):
     add_index(migrations)
-    results = []
-    threads = [
-        threading.Thread(target=lambda: results.append(migrate.upgrade(owner_url)))
-        for _ in range(2)
-    ]
     with (
+        ThreadPoolExecutor(2) as threads,
         psycopg.connect(owner_url) as writer,
         psycopg.connect(owner_url, autocommit=True) as other,
     ):
         writer.execute("DELETE FROM runs WHERE experiment_id = 'one'")
-        for thread in threads:
-            thread.start()
+        results = threads.map(migrate.upgrade, [owner_url] * 2)
         wait_until(count_waiting)  # for the writer
         other.execute("SET statement_timeout = '30s'")
         other.execute("DELETE FROM runs WHERE experiment_id = 'another'")  # which does not wait
         assert not is_index_valid(other)
         writer.commit()
-        for thread in threads:
-            thread.join()
+        assert sorted(results) == [[], ["9001_index"]]
         assert is_index_valid(other)
-    assert sorted(results) == [[], ["9001_index"]]
 
 
 def test_index_left_invalid_is_replaced_by_next_attempt(owner_url, migrations, monkeypatch):
@@ -167,15 +158,8 @@ def test_index_left_invalid_is_replaced_by_next_attempt(owner_url, migrations, m
 
 
 def test_migrate_twice_at_once_works_once(empty_database_url):
-    results = []
-    threads = [
-        threading.Thread(target=lambda: results.append(migrate.upgrade(empty_database_url)))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        results = threads.map(migrate.upgrade, [empty_database_url] * 3)
     assert sorted(map(bool, results)) == [False, False, True]
 
 

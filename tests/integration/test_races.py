@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -30,27 +31,13 @@ def held_series(database, workspace_id, count_waiting):
 
 def delete_under_upload(api, held_series, experiment_id, path, segments):
     """Let a deletion and then a batch wait for the same locked series; return the batch's response."""
-    answers = {}
-
-    def run(name, work):
-        answers[name] = work()
-
-    with held_series(experiment_id) as wait_for:
-        deletion = threading.Thread(
-            target=run,
-            args=("deleted", lambda: api.request("DELETE", f"/experiments/{experiment_id}/{path}")),
-        )
-        deletion.start()
+    with ThreadPoolExecutor(2) as threads, held_series(experiment_id) as wait_for:
+        deletion = threads.submit(api.request, "DELETE", f"/experiments/{experiment_id}/{path}")
         wait_for(1)
-        upload = threading.Thread(
-            target=run, args=("sent", lambda: api.send(experiment_id, *segments))
-        )
-        upload.start()
+        upload = threads.submit(api.send, experiment_id, *segments)
         wait_for(2)
-    deletion.join(60)
-    upload.join(60)
-    assert answers["deleted"].status_code == 204
-    return answers["sent"]
+    assert deletion.result().status_code == 204
+    return upload.result()
 
 
 def test_deletion_before_batch_restarts_uploader(api, held_series):
@@ -69,25 +56,21 @@ def test_deletion_before_batch_restarts_uploader(api, held_series):
 
 @pytest.mark.parametrize("runs", [["train"], ["train", "test"]])
 def test_uploaders_at_one_cursor_get_each_others_place(api, held_series, runs):
-    experiment_id, answers = api.new_experiment(), []
+    experiment_id = api.new_experiment()
 
     def send(start):
         parts = [
             segment(stream(run), start, start + 100, scalars("loss", range(start, start + 10)))
             for run in runs
         ]
-        answers.append(api.send(experiment_id, *parts))
+        return api.send(experiment_id, *parts)
 
-    send(0)
-    with held_series(experiment_id) as wait_for:
-        threads = [threading.Thread(target=send, args=[100]) for _ in range(2)]
-        for thread in threads:
-            thread.start()
+    assert send(0).status_code == 200
+    with ThreadPoolExecutor(2) as threads, held_series(experiment_id) as wait_for:
+        answers = threads.map(send, [100, 100])
         wait_for(2)
-    for thread in threads:
-        thread.join(60)
-    *_, refused = sorted(answers, key=lambda answer: answer.status_code)
-    assert [answer.status_code for answer in answers if answer is not refused] == [200, 200]
+    accepted, refused = sorted(answers, key=lambda answer: answer.status_code)
+    assert accepted.status_code == 200
     assert (refused.json()["code"], refused.json()["offset"]) == ("cursor_conflict", 200)
     assert {
         run: tags["loss"]["count"] for run, tags in api.get(experiment_id, "scalars").items()
@@ -95,25 +78,17 @@ def test_uploaders_at_one_cursor_get_each_others_place(api, held_series, runs):
 
 
 def test_writers_of_names_in_opposite_order_never_deadlock(api):
-    experiment_id, answers, together = api.new_experiment(), [], threading.Barrier(2)
+    experiment_id, together = api.new_experiment(), threading.Barrier(2)
 
     def send_all(name, order):
         for number in range(5):
-            names = [f"tag {number // 2} {index}" for index in range(300)][
-                ::order
-            ]  # new and known in turns
-            series = [scalars(name, [number]) for name in names]
+            # New and known in turns.
+            names = [f"tag {number // 2} {index}" for index in range(300)]
+            series = [scalars(name, [number]) for name in names[::order]]
+            batch = segment(stream(file_name=name), number, number + 1, *series)
             together.wait(60)
-            answers.append(
-                api.send(
-                    experiment_id, segment(stream(file_name=name), number, number + 1, *series)
-                )
-            )
+            api.write(experiment_id, batch)
 
-    threads = [threading.Thread(target=send_all, args=each) for each in (("a", 1), ("b", -1))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [answer.status_code for answer in answers] == [200] * 10
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(send_all, "ab", (1, -1))] == [None, None]
     assert len(api.get(experiment_id, "scalars")["train"]) == 3 * 300

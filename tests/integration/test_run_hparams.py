@@ -6,8 +6,8 @@ import base64
 import hashlib
 import json
 import math
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
@@ -307,26 +307,21 @@ def test_hparams_tag_of_other_plugin_is_conflict(api, experiment, put, tag):
 def test_hparams_of_concurrent_requests_and_batches(api, experiment, put):
     """Every request's own hyperparameter is kept, and every point."""
     threads_count, rounds = 4, 10
-    failures = []
 
     def set_some(thread):
         for number in range(rounds):
             answer = put({"hparams": {f"{thread}.{number}": number, "last": thread}})
-            failures.extend([] if answer.status_code == 200 else [answer.text])
+            assert answer.status_code == 200, answer.text
 
     def upload():
         for number in range(rounds):
             series = [scalars("loss", range(10 * number, 10 * number + 10))]
-            answer = api.send(experiment, segment(stream(), number, number + 1, *series))
-            failures.extend([] if answer.status_code == 200 else [answer.text])
+            api.write(experiment, segment(stream(), number, number + 1, *series))
 
-    threads = [threading.Thread(target=set_some, args=[each]) for each in range(threads_count)]
-    threads.append(threading.Thread(target=upload))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
+    with ThreadPoolExecutor(threads_count + 1) as threads:
+        uploading = threads.submit(upload)
+        assert [*threads.map(set_some, range(threads_count))] == [None] * threads_count
+    uploading.result()
     names = {f"{thread}.{number}" for thread in range(threads_count) for number in range(rounds)}
     assert hparams(api, experiment).keys() == names | {"last"}
     assert api.get(experiment, "scalars")["train"]["loss"]["count"] == 10 * rounds
@@ -337,12 +332,10 @@ def test_hparams_meet_batch_that_logs_the_same_run(api, experiment, put):
     for number in range(10):
         run = f"run{number}"
         series = [logged({"logged": 1}, 1.0), scalars("loss", [1])]
-        sent = threading.Thread(
-            target=api.write, args=(experiment, segment(stream(run), 0, 9, *series))
-        )
-        sent.start()
-        assert changed(put({"hparams": {"set": 1}}, run))
-        sent.join(20)
+        with ThreadPoolExecutor(1) as threads:
+            sent = threads.submit(api.write, experiment, segment(stream(run), 0, 9, *series))
+            assert changed(put({"hparams": {"set": 1}}, run))
+        sent.result()
         assert "set" in hparams(api, experiment, run)
         assert api.get(experiment, "scalars", run=run)[run]["loss"]["count"] == 1
 
