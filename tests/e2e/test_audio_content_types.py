@@ -26,19 +26,17 @@ LOGGED = [
 """By step what is logged with the same clip: steps count from 0."""
 
 
-def legacy(tag, step, content_type, clip=WAV, wall_time=event_files.WALL_TIME):
-    return event_files.audio_event(
-        tag, step, [clip], wall_time, style="legacy", content_type=content_type
-    )
+def legacy(tag, step, content_type, clip=WAV):
+    return event_files.audio_event(tag, step, [clip], style="legacy", content_type=content_type)
 
 
 def write(logdir, *events, run="run"):
     event_files.write_records(logdir / run / NAME, [event_files.version_event(), *events])
 
 
-def listed(reader, experiment_id, tag, run="run"):
+def listed(reader, experiment_id, tag):
     """Return {step: content type} of the classic API."""
-    query = {"run": run, "tag": tag}
+    query = {"run": "run", "tag": tag}
     answer = reader.http.get(f"/api/v0/experiments/{experiment_id}/audio", params=query)
     return {clip["step"]: clip["content_type"] for clip in answer.json()}
 

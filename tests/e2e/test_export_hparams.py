@@ -138,9 +138,9 @@ def test_experiment_without_sessions_is_table_without_rows(client, export):
     assert list(Experiment(client.experiment_id).hparams().columns) == FIXED
 
 
-def paging(client, monkeypatch, size=2):
+def paging(client, monkeypatch):
     """Yields the names of each page of sessions; the caller may write in between."""
-    monkeypatch.setattr(sessions, "SESSIONS_PER_PAGE", size)
+    monkeypatch.setattr(sessions, "SESSIONS_PER_PAGE", 2)
     experiment = Experiment(client.experiment_id)
     for page in sessions.read_sessions(experiment._transport, client.experiment_id):
         yield [session.run for session in page.sessions]

@@ -43,13 +43,8 @@ def person(live_service):
         database.close()
 
 
-def tbupload(home, *arguments, stdin=None, code=0):
-    if stdin is None:
-        done = zygote.run(arguments, home, program="tbupload")
-    else:
-        command = [sys.executable, "-m", "tbupload", *arguments]
-        options = {"capture_output": True, "text": True, "timeout": SECONDS_MAX}
-        done = subprocess.run(command, env=home, stdin=stdin, check=False, **options)
+def tbupload(home, *arguments, code=0):
+    done = zygote.run(arguments, home, program="tbupload")
     assert done.returncode == code, done.stderr
     return done
 

@@ -13,17 +13,18 @@ from support.uploading import tensorboard_scalars
 DATA = Path(__file__).parent.parent / "data"
 
 
-def write_run(logdir, run, points, tag="loss", name="events.out.tfevents.1.host"):
+def write_run(logdir, run, points):
     events = [
         event_files.version_event(),
-        *(event_files.scalar_event(tag, step, value) for step, value in points),
+        *(event_files.scalar_event("loss", step, value) for step, value in points),
     ]
-    event_files.write_records(logdir / run / name, events)
-    return logdir / run / name
+    path = logdir / run / "events.out.tfevents.1.host"
+    event_files.write_records(path, events)
+    return path
 
 
-def values(scalars, run="run", tag="loss"):
-    return {step: value for step, (_, value) in scalars[run][tag].items()}
+def values(scalars, run="run"):
+    return {step: value for step, (_, value) in scalars[run]["loss"].items()}
 
 
 def test_upload_of_real_writers_equals_tensorboard(uploader, reader):

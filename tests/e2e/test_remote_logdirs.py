@@ -57,8 +57,8 @@ class Remote:
         self.client.delete_object(Bucket=self.name, Key=f"some/runs/{path}")
 
 
-def content_of(tmp_path, steps, value=1.0):
-    events = [event_files.scalar_event("loss", step, value) for step in steps]
+def content_of(tmp_path, steps):
+    events = [event_files.scalar_event("loss", step, 1.0) for step in steps]
     event_files.write_records(tmp_path / "written", events)
     return (tmp_path / "written").read_bytes()
 

@@ -31,10 +31,10 @@ def train(logdir, steps, started, run="run", name=None, value=1.0):
     return path
 
 
-def train_again(logdir, run="run", steps=range(4), **options):
+def train_again(logdir, steps=range(4), **options):
     """Delete a run and train it once more."""
-    shutil.rmtree(logdir / run)
-    return train(logdir, steps, SECOND, run, value=2.0, **options)
+    shutil.rmtree(logdir / "run")
+    return train(logdir, steps, SECOND, "run", value=2.0, **options)
 
 
 def events_of(out):

@@ -64,8 +64,8 @@ class Page:
         cards = json.dumps([{"plugin": "scalars", "tag": tag}])
         return self.read(query, "plugin/timeseries/timeSeries", requests=cards)[0]["runToSeries"]
 
-    def read_bands(self, query, run, tag="train/loss"):
-        address = f"plugin/custom_scalars/scalars?run={run}&tag={tag}"
+    def read_bands(self, query, run):
+        address = f"plugin/custom_scalars/scalars?run={run}&tag=train/loss"
         return self.read(query, address)["tag_to_events"]
 
 

@@ -12,8 +12,10 @@ from support.batches import scalars, segment, stream, texts
 from tbservice import limits
 
 
-def stored_hparams(api, experiment, run="train", tag=hparams_records.START):
-    content = api.get(experiment, "tensors")[run][tag]["summary_metadata"]["content"]
+def stored_hparams(api, experiment, run="train"):
+    content = api.get(experiment, "tensors")[run][hparams_records.START]["summary_metadata"][
+        "content"
+    ]
     return hparams_records.values_of(
         parse_session_start_info_plugin_data(base64.b64decode(content))
     )

@@ -32,10 +32,10 @@ ODD = {
 """By step what is logged with one and the same clip."""
 
 
-def clips(logged, tag="clip", contents=None, wall_times=None):
+def clips(logged, contents=None, wall_times=None):
     """Return an audio series with a clip and a logged content type per step of `logged`."""
     contents = contents or [[WAV]] * len(logged)
-    series = images(tag, list(logged), contents, wall_times)
+    series = images("clip", list(logged), contents, wall_times)
     series.summary_metadata = metadata("audio", 3)
     for sequence, content_type in zip(
         series.blob_sequences.sequences, logged.values(), strict=True

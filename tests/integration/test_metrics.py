@@ -73,11 +73,11 @@ def api(here, owner_token):
     return ApiClient(here, owner_token)
 
 
-def figures(content=None):
+def figures():
     """Return every sample, {(name, label values in the order of label names): value}; the process
     counts all tests so far.
     """
-    content = expose("")[0] if content is None else content
+    content, _ = expose("")
     return {
         (
             sample.name.removeprefix("tbhub_"),

@@ -35,11 +35,11 @@ def sweep(settings, days=0.0, *, deletes=True):
     return sweep_objects(settings, days, Progress(None), deletes=deletes)
 
 
-def write(api, *contents, experiment=None, file=None):
+def write(api, *contents, experiment=None):
     """Write these images to an experiment, or to a new one; return its id."""
     experiment = experiment or api.new_experiment()
     sent = images("image", range(len(contents)), [[content] for content in contents])
-    api.write(experiment, segment(stream(file_name=file) if file else stream(), 0, 1, sent))
+    api.write(experiment, segment(stream(), 0, 1, sent))
     return experiment
 
 

@@ -71,8 +71,8 @@ def come_back(client, address):
     return client.get(path_and_query(address), follow_redirects=False)
 
 
-def sign_in(client, providers, login, provider="local", **options):
-    return come_back(client, providers[provider].sign_in(begin(client, provider, **options), login))
+def sign_in(client, providers, login, **options):
+    return come_back(client, providers["local"].sign_in(begin(client, **options), login))
 
 
 def count_attempts(database):

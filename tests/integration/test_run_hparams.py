@@ -55,8 +55,8 @@ def start_info(api, experiment, run="train"):
     return info
 
 
-def end_info(api, experiment, run="train"):
-    content = contents(api, experiment, run)[END]
+def end_info(api, experiment):
+    content = contents(api, experiment, "train")[END]
     return metadata.parse_session_end_info_plugin_data(content)
 
 

@@ -288,15 +288,13 @@ def test_request_that_reaches_provider_without_grant_fails(experiment):
         StoreProvider().list_runs(ctx, experiment_id=experiment)
 
 
-def tensor_series(tag, plugin, dtype, shape, data, content=b""):
+def tensor_series(tag, plugin, dtype, shape, data):
     points = wire_pb2.TensorPoints(
         steps=np.array([3], "<i8").tobytes(),
         wall_times=np.array([5.0], "<f8").tobytes(),
         tensors=[wire_pb2.Tensor(dtype=dtype, shape=shape, data=data)],
     )
-    return wire_pb2.Series(
-        tag=tag, summary_metadata=metadata(plugin, 2, content=content), tensors=points
-    )
+    return wire_pb2.Series(tag=tag, summary_metadata=metadata(plugin, 2), tensors=points)
 
 
 def test_tensors_reach_stock_handlers_as_arrays_of_their_type(client, api, experiment):

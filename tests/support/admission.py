@@ -25,8 +25,8 @@ def used_up(shares, amount):
         shares.release(OTHER, amount)
 
 
-def come_in(pool_size=10, caller=CALLER):
-    """Admit the running task or test as a request of the caller; return the worker's shares."""
-    shares = WorkerShares(pool_size)
-    admit(caller, shares)
+def come_in():
+    """Admit the running task or test as a request of `CALLER`; return the worker's shares."""
+    shares = WorkerShares(10)
+    admit(CALLER, shares)
     return shares

@@ -32,16 +32,14 @@ def stream(run="train", file_name="events.out.tfevents.1", generation=0):
     )
 
 
-def segment(
-    of, start, end, *series, start_checksum=None, end_checksum=None, skipped=None, start_time=0.0
-):
+def segment(of, start, end, *series, start_checksum=None, skipped=None, start_time=0.0):
     """Return a segment; its checksums follow from its offsets unless given, so that segments join."""
     return wire_pb2.Segment(
         stream=of,
         start=start,
         end=end,
         start_checksum=start if start_checksum is None else start_checksum,
-        end_checksum=end if end_checksum is None else end_checksum,
+        end_checksum=end,
         series=series,
         skipped=[
             wire_pb2.Skipped(reason=reason, count=count)

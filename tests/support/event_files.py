@@ -318,20 +318,16 @@ def graph_event(graph_def: bytes, wall_time: float = WALL_TIME) -> pb.Event:
     return pb.Event(wall_time=wall_time, graph_def=graph_def)
 
 
-def run_metadata_event(
-    tag: str, step: int, run_metadata: bytes, wall_time: float = WALL_TIME
-) -> pb.Event:
+def run_metadata_event(tag: str, step: int, run_metadata: bytes) -> pb.Event:
     """TensorFlow 1's serialized RunMetadata of one step."""
     tagged = pb.TaggedRunMetadata(tag=tag, run_metadata=run_metadata)
-    return pb.Event(step=step, wall_time=wall_time, tagged_run_metadata=tagged)
+    return pb.Event(step=step, wall_time=WALL_TIME, tagged_run_metadata=tagged)
 
 
-def keras_graph_event(
-    tag: str, step: int, model_json: str, wall_time: float = WALL_TIME
-) -> pb.Event:
+def keras_graph_event(tag: str, step: int, model_json: str) -> pb.Event:
     """A Keras model's configuration, a scalar string as the Keras callback writes it."""
     tensor = string_tensor_proto([model_json.encode()], ())
-    return plugin_event("graph_keras_model", tag, step, tensor, wall_time, content=b"1")
+    return plugin_event("graph_keras_model", tag, step, tensor, WALL_TIME, content=b"1")
 
 
 def hparams_event(tag: str, content: bytes, wall_time: float = WALL_TIME) -> pb.Event:

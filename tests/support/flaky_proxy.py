@@ -25,13 +25,11 @@ class _Proxy(FaultyServer):
         self,
         target: str,
         faults: Iterable[str],
-        bytes_max: int,
         client: httpx2.Client,
         answers_batches: threading.Event,
     ) -> None:
         super().__init__()
         self._target = target
-        self._bytes_max = bytes_max
         self._client = client
         self._answers_batches = answers_batches
         self._faults = itertools.cycle(faults)
@@ -39,9 +37,6 @@ class _Proxy(FaultyServer):
     def take(self, request: Request) -> Reply:
         """Forward the request, unless it meets a fault."""
         fault = self._next_fault() if request.method in {"POST", "PUT"} else ""
-        if len(request.body) > self._bytes_max:
-            page = b"<html>413 Request Entity Too Large</html>"
-            return Reply(413, page, {"Content-Type": "text/html"})
         if fault == "503":
             return Reply(503, b"{}", {"Retry-After": "0"})
         if fault == "lost":
@@ -73,22 +68,20 @@ def _end_to_end(headers) -> dict[str, str]:
 def flaky_proxy(
     target: str,
     faults: Iterable[str],
-    bytes_max: int = 1 << 30,
     *,
     answers_batches: threading.Event | None = None,
 ):
     """Run a proxy to `target`; yield its URL.
 
     Each write takes the next of `faults`, cyclically: "" forwards it, "lost" drops the request,
-    "unanswered" forwards it and drops the answer, "503" refuses it. A body over `bytes_max` is
-    refused with 413 and an HTML page, as nginx does. Answers to batches, which the service has
-    stored by then, are held back until `answers_batches` is set.
+    "unanswered" forwards it and drops the answer, "503" refuses it. Answers to batches, which
+    the service has stored by then, are held back until `answers_batches` is set.
     """
     if answers_batches is None:
         answers_batches = threading.Event()
         answers_batches.set()
     with (
         http_client() as client,
-        running(_Proxy(target, faults, bytes_max, client, answers_batches)) as proxy,
+        running(_Proxy(target, faults, client, answers_batches)) as proxy,
     ):
         yield proxy.url

@@ -59,8 +59,8 @@ def test_private_key_is_masked_to_its_end():
     assert list(mask_lines(lines)) == ["a", "***", "***", "***", "b"]
 
 
-def tail_of(*chunks, lines_max=3):
-    tail = ConsoleTail(lines_max)
+def tail_of(*chunks):
+    tail = ConsoleTail(3)
     for stream, chunk in chunks:
         tail.feed(stream, chunk)
     return tail.read().text

@@ -22,12 +22,12 @@ from tbwire.tensorboard_pb2 import SummaryMetadata
 BYTES_MAX = 4 << 20
 
 
-def unite(*records, bytes_max=BYTES_MAX):
+def unite(*records):
     """The union of records (metadata, wall time), each added by itself."""
     (first, wall_time), *others = records
     union = MetadataUnion(first, wall_time)
     for sent, at in others:
-        union.add(sent, at, bytes_max)
+        union.add(sent, at, BYTES_MAX)
     return union.serialize()
 
 

@@ -10,12 +10,12 @@ from support.waiting import wait_until
 from tbupload.http.retry import RetryPolicy
 
 
-def wait(retry, retry_after=None, attempt=10):
+def wait(retry, retry_after=None):
     """Wait in another thread; return it and a list that receives the outcome."""
     outcomes = []
 
     def waiting():
-        outcomes.append(retry.wait_before_retry(attempt, time.monotonic(), retry_after))
+        outcomes.append(retry.wait_before_retry(10, time.monotonic(), retry_after))
 
     thread = threading.Thread(target=waiting, daemon=True)
     thread.start()

@@ -237,8 +237,8 @@ def test_hparams_without_tensor_get_empty_one():
     assert series["t"].metadata.data_class == pb.DATA_CLASS_TENSOR
 
 
-def start_event(values, wall_time, tag="t"):
-    return hparams_event(tag, content_of(record(values)), wall_time)
+def start_event(values, wall_time):
+    return hparams_event("t", content_of(record(values)), wall_time)
 
 
 @pytest.mark.parametrize("times", [(1.0, 2.0, 3.0), (3.0, 1.0, 2.0), (2.0, 3.0, 1.0)])
