@@ -167,6 +167,13 @@ def test_scripts_smooth_as_tensorboard_and_merge_live_points(page, address):
     smoothed = page.evaluate(script, [None if math.isnan(v) else v for v in values])
     assert smoothed == pytest.approx(expected)
     assert page.evaluate("smooth([2, 2, 2], 0.9)") == [2, 2, 2]
+    assert page.evaluate("[12345, 0.12345, 1234567].map(each => showNumber(each))") == ["12345", "0.1235", "1.235e+6"]  # fmt: skip
+    for show, ticks, texts in (
+        ("showNumber", [0.99991, 0.999911], ["0.99991", "0.999911"]),
+        ("showStep", [None, 12_345_000, 12_345_010], ["", "12.345M", "12.34501M"]),
+        ("showSeconds", [6_000, 6_001, 6_002], ["1.6667 h", "1.6669 h", "1.6672 h"]),
+    ):
+        assert page.evaluate(f"ticks => showTicks(ticks, {show}, 4)", ticks) == texts
 
     before = {"steps": [0, 1, 2, 3], "walls": [0, 1, 2, 3], "values": [0, 1, 2, 3], "total": 4}
     added = {"steps": [2, 5], "walls": [9, 9], "values": [7, 8], "total": 2}

@@ -170,10 +170,12 @@ def test_rows_of_running_experiment_are_live(page, live_service, database):
             page.goto(
                 f"{live_service.url}/workspace/{workspace.workspace_id}/runs?columns={columns}"
             )
-        api.write(experiment, segment(stream("a"), 9, 19, scalars("loss", [3, 4], [9.0, 2.5])))
+        api.write(
+            experiment, segment(stream("a"), 9, 19, scalars("loss", [3, 1_234_567], [9.0, 2.5]))
+        )
         cells = page.locator("tbody tr td[data-column]")
-        expect(cells).to_have_text(["running", "2.5", "2.5", "9", "4", "4", "unknown"])
-        expect(page).to_have_title(re.compile("^4 · Runs"))
+        expect(cells).to_have_text(["running", "2.5", "2.5", "9", "4", "1234567", "unknown"])
+        expect(page).to_have_title(re.compile("^1,234,567 · Runs"))
         api.request("PATCH", upload, json={"status": "finished"}).raise_for_status()
         expect(cells.first).to_have_text("finished")
         expect(cells.last).to_have_text("success")
@@ -181,11 +183,11 @@ def test_rows_of_running_experiment_are_live(page, live_service, database):
         api.request("PATCH", upload, json={"status": "running"}).raise_for_status()
         with page.expect_request("**/scalars/tail"):
             page.goto(f"{live_service.url}/?workspace={workspace.workspace_id}")
-        api.write(experiment, segment(stream("a"), 19, 29, scalars("loss", [5], [1.5])))
+        api.write(experiment, segment(stream("a"), 19, 29, scalars("loss", [1_234_568], [1.5])))
         expect(page.locator("[data-value]")).to_have_text("1.5")
         # Within the second in which the first change has been asked for.
-        api.write(experiment, segment(stream("a"), 29, 39, scalars("loss", [6], [1.25])))
-        expect(page.locator("[data-value]")).to_have_text("1.25")
+        api.write(experiment, segment(stream("a"), 29, 39, scalars("loss", [1_234_569], [12345.0])))
+        expect(page.locator("[data-value]")).to_have_text("12345")
         expect(page.locator("td [data-points]")).to_have_text("6 points")
 
 

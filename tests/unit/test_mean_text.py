@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbwire.mean_text import format_mean
+from tbwire.mean_text import format_mean, format_short
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,10 @@ from tbwire.mean_text import format_mean
 )
 def test_mean_has_digits_of_its_deviation(values, text):
     assert format_mean(*values) == text
+
+
+def test_short_number_keeps_all_digits_of_an_integer():
+    numbers = (12345678.0, 1e6, -3.0, 1234567.5, 0.1234567, 2.0**60, float("inf"), float("nan"))
+    assert [format_short(each) for each in numbers] == [
+        *("12345678", "1000000", "-3", "1.23457e+06", "0.123457", "1.15292e+18", "inf", "nan"),
+    ]

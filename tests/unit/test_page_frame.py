@@ -20,9 +20,11 @@ from tbservice.pages.base.templates import (
     clip,
     format_browser,
     format_bytes,
+    format_figure,
     format_moment,
     format_number,
 )
+from tbservice.pages.experiments.plotting import format_ticks
 from tbservice.pages.sign_in.next_page import safe_next
 from tbservice.settings import Settings
 from tbservice.types.identifiers import UserId, WorkspaceId
@@ -157,6 +159,12 @@ def test_numbers_and_texts_are_short():
         "9,216 TiB",
     ]
     assert format_number(1234567) == "1,234,567"
+    figures = (0.123456, 12345.0, 999999.5, 1234567.0, -50000.0, float("nan"), None)
+    assert [format_figure(each) for each in figures] == [
+        *("0.1235", "12345", "1e+06", "1.235e+06", "-50000", "nan", ""),
+    ]
+    assert format_ticks([0.0, 0.5]) == ["0", "0.5"]
+    assert format_ticks([0.99991, 0.999911]) == ["0.99991", "0.999911"]
     assert (clip("abc", 3), clip("abcd", 3), len(clip("x" * 10_000, 100))) == ("abc", "ab…", 100)
     assert [clip(name, 9) for name in ("", "  ", "\u202e\u200b\n", " a")] == ["", "", "", " a"]
 

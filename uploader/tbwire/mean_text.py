@@ -1,4 +1,4 @@
-"""Mean and deviation as a text for people: 0.912 ± 0.004 (5)."""
+"""Numbers as texts for people: 12345678, 0.123457; mean and deviation as 0.912 ± 0.004 (5)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ _EXPONENT_MAX: Final = 6
 """Exponents outside of which numbers are written with one, about as those of `%g`."""
 
 _SCALE_EXPONENT_MAX: Final = 300
+
+
+_EXACT_MAX: Final = 2.0**53
+"""Integers below are exact as float64."""
+
+
+def format_short(number: float) -> str:
+    """Return a number with six digits, and an integer with all: seeds and steps are such."""
+    if abs(number) < _EXACT_MAX and number == int(number):
+        return str(int(number))
+    return f"{number:.6g}"
 
 
 def format_mean(mean: Optional[float], std: Optional[float], count: int) -> str:  # noqa: UP045 - Python 3.9

@@ -20,7 +20,7 @@ from tbupload.console.texts import wall_time_text
 from tbupload.http.response_schema import Json
 from tbupload.http.run_table import RunTableCalls, find_workspace_id
 from tbwire.document_tables import latex_lines, markdown_lines
-from tbwire.mean_text import format_mean
+from tbwire.mean_text import format_mean, format_short
 
 _WIDTH_MAX: Final = 24
 """Width of a column but the last."""
@@ -168,12 +168,12 @@ def _print_table(columns: Sequence[str], runs: Iterator[Json], *, is_quiet: bool
 
 
 def _short(row: Json, name: str) -> str:
-    """Return a value for people: times to the minute in local time, numbers with six digits."""
+    """Return a value for people: times to the minute in local time, short numbers."""
     value = row.get(name)
     if isinstance(value, float) and name == "started":
         return wall_time_text(value, "%Y-%m-%d %H:%M")
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return format_short(value)
     return _text(value).replace("\n", ", ")
 
 

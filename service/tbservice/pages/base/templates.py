@@ -27,6 +27,8 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _UNIT_FACTOR: Final = 1024
 _USER_AGENT_CHARS: Final = 60
 _ONE_DECIMAL_BELOW: Final = 10
+_LARGE: Final = 10_000
+_SCIENTIFIC_FROM: Final = 1_000_000
 
 
 def format_moment(moment: datetime, now: datetime | None = None) -> Markup:
@@ -77,9 +79,15 @@ def format_number(number: int) -> str:
     return f"{number:,}"
 
 
-def _format_figure(value: float | None) -> str:
-    """Return a number with four significant digits; "" for none."""
-    return "" if value is None else f"{value:.4g}"
+def format_figure(value: float | None) -> str:
+    """Return a number with four significant digits, or six of a large one; "" for none.
+
+    As `showNumber` of the script for charts: 12345 is neither 12350 nor 1.234e+04.
+    """
+    if value is None:
+        return ""
+    is_large = _LARGE <= abs(value) < _SCIENTIFIC_FROM
+    return f"{value:.6g}" if is_large else f"{value:.4g}"
 
 
 def format_bytes(size: int) -> str:
@@ -134,7 +142,7 @@ TEMPLATES: Final = Templates(
         "ago": format_moment,
         "clip": clip,
         "number": format_number,
-        "figure": _format_figure,
+        "figure": format_figure,
         "bytes": format_bytes,
         "browser": format_browser,
     },

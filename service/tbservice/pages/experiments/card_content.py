@@ -12,8 +12,8 @@ from fastapi import Request
 from tbservice.api.http.dependencies import get_database, get_object_store
 from tbservice.auth import grants
 from tbservice.errors import Forbidden, Invalid, NotFound, ServiceError, TooLarge, Unauthenticated
+from tbservice.pages.base.templates import format_figure
 from tbservice.pages.experiments.chart_cards import CARD_CURVES_ITEMS_MAX
-from tbservice.pages.experiments.plotting import format_number
 from tbservice.pages.stock_page import page_auth
 from tbservice.pages.stock_page.link_preview import is_picture
 from tbservice.reading import comparison_spec
@@ -263,5 +263,5 @@ def _describe(curve: BandCurve, band: str) -> str:
     count = int(curve.counts[-1])
     if band.startswith("std"):
         return format_mean(last[0] if count else None, last[2] - last[0], count)
-    center, lower, upper = map(format_number, last)
+    center, lower, upper = map(format_figure, last)
     return f"{center}, {lower} to {upper} ({count})"

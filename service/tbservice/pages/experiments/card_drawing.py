@@ -10,11 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from tbservice.pages.base.templates import TEMPLATES
+from tbservice.pages.base.templates import TEMPLATES, format_figure
 from tbservice.pages.experiments.card_content import CardContent
 from tbservice.pages.experiments.plotting import (
     find_range,
-    format_number,
+    format_ticks,
     outline,
     place,
     split_at_gaps,
@@ -164,11 +164,8 @@ def _list_ticks(
     axis: _Axis, ticks: Sequence[float], *, is_power: bool = False
 ) -> list[tuple[str, float]]:
     """Return text and position of each tick; with `is_power`, ticks are logarithms."""
-    positions = axis.place(np.array(ticks)).tolist()
-    return [
-        (format_number(10.0**tick if is_power else tick), position)
-        for tick, position in zip(ticks, positions, strict=True)
-    ]
+    texts = format_ticks([10.0**tick for tick in ticks] if is_power else ticks)
+    return list(zip(texts, axis.place(np.array(ticks)).tolist(), strict=True))
 
 
 def _count_chars(look: Look, columns: int) -> int:
@@ -204,7 +201,7 @@ def _place_legend(
 
 
 def _last(values: Float64s) -> str:
-    return format_number(float(values[-1])) if len(values) else ""
+    return format_figure(float(values[-1])) if len(values) else ""
 
 
 def _clip(text: str, chars: int = _NAME_CHARS) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
 from tbservice.types.identifiers import Float64s
+
+_DIGITS_MIN: Final = 4
+_DIGITS_MAX: Final = 16
 
 
 def find_range(columns: Sequence[Float64s]) -> tuple[float, float] | None:
@@ -47,6 +51,11 @@ def outline(xs: Float64s, lower: Float64s, upper: Float64s) -> Iterator[list[str
         yield [*above, *reversed(below)]
 
 
-def format_number(value: float) -> str:
-    """Return a number with four significant digits."""
-    return f"{value:.4g}"
+def format_ticks(ticks: Sequence[float]) -> list[str]:
+    """Return the numbers of an axis with four significant digits, or more to tell them apart."""
+    texts: list[str] = []
+    for digits in range(_DIGITS_MIN, _DIGITS_MAX):
+        texts = [f"{tick:.{digits}g}" for tick in ticks]
+        if len(set(texts)) == len(texts):
+            break
+    return texts

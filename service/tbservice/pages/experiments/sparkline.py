@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from markupsafe import Markup
 
+from tbservice.pages.base.templates import format_figure
 from tbservice.pages.experiments.plotting import (
     find_range,
-    format_number,
     outline,
     place,
     split_at_gaps,
@@ -78,7 +78,7 @@ def describe(chart: Chart) -> str:
 def last_value(chart: Chart) -> str:
     """Return the last value of the newest run; "" without points."""
     values = chart.curves[0].values
-    return format_number(float(values[-1])) if len(values) else ""
+    return format_figure(float(values[-1])) if len(values) else ""
 
 
 def _rise(values: Float64s, y_range: tuple[float, float]) -> Float64s:

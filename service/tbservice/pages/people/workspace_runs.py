@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -34,7 +33,7 @@ from tbservice.types.grants import ReadGrant, Scope
 from tbservice.types.identifiers import ExperimentId
 from tbwire.document_tables import latex_lines, markdown_lines
 from tbwire.hparams import HparamValue
-from tbwire.mean_text import format_mean
+from tbwire.mean_text import format_mean, format_short
 
 router = APIRouter(include_in_schema=False)
 
@@ -363,7 +362,7 @@ def _fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
 
 
 def show_value(column: str, value: HparamValue | MeanValue | None) -> str:
-    """Return a value for people: numbers with six digits, times in UTC, means with deviations."""
+    """Return a value for people: short numbers, times in UTC, means with deviations."""
     if isinstance(value, MeanValue):
         return format_mean(*value)
     if column == "started" and isinstance(value, float) and 0 <= value < _SECONDS_MAX:
@@ -374,7 +373,7 @@ def show_value(column: str, value: HparamValue | MeanValue | None) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return value.replace("\n", ", ")
-    return f"{value:.6g}" if math.isfinite(value) else str(value)
+    return format_short(value)
 
 
 def _write_groups(groups: GroupsPage, left_out: Collection[str]) -> dict[str, str]:

@@ -5,7 +5,8 @@ const FAINT_RUNS_MAX = 30; // with more runs, values are not drawn behind smooth
 const TOLD_RUNS = 10; // runs that the cursor reads in text
 const LIVE_POINTS_MAX = 4000; // points of a run, before older ones are thinned
 const CUT = " · axis without outliers";
-const SECONDS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800];
+const TICK_SPACE = 68; // pixels between ticks of x, whose texts have ten letters in a narrow zoom
+const SECONDS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800];
 
 function make(name, className, text = "") {
   const element = document.createElement(name);
@@ -162,15 +163,15 @@ class Card {
     const options = {
       ...this.size(),
       legend: { show: false },
-      padding: [10, 12, 0, 0],
+      padding: [10, 20, 0, 0],
       scales: {
         x: { time: settings.axis === "wall", distr: this.isLogX ? 3 : 1, range: () => this.xRange },
         y: { distr: settings.isLog ? 3 : 1, range: () => this.yRange },
       },
       axes: [
-        { ...axis, size: 28, ...(settings.axis === "relative" && { ...(!this.isLogX && { incrs: SECONDS }), values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : showSeconds(tick))) }),
-          ...(settings.axis === "step" && { values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : showStep(tick))) }) },
-        { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : showNumber(tick))) },
+        { ...axis, size: 28, ...(settings.axis === "relative" && { space: TICK_SPACE, ...(!this.isLogX && { incrs: SECONDS }), values: (_, ticks) => showTicks(ticks, showSeconds, 3) }),
+          ...(settings.axis === "step" && { space: TICK_SPACE, values: (_, ticks) => showTicks(ticks, showStep, 4) }) },
+        { ...axis, size: (_, texts) => 56 + 7 * Math.max(0, ...(texts ?? []).map(({ length }) => length - 8)), values: (_, ticks) => showTicks(ticks, showNumber, 4) },
       ],
       series: [{}, { paths: () => null, points: { show: false } }],
       cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => this.reset() } },
@@ -458,13 +459,6 @@ class Card {
     this.element.querySelector("tbody").replaceChildren(...rows);
     if (this.plot?.cursor.left >= 0) this.fillCursor(this.read(this.plot));
   }
-}
-
-function showStep(step) {
-  const size = Math.abs(step);
-  if (size >= 1e9) return `${Number((step / 1e9).toPrecision(4))}G`;
-  if (size >= 1e6) return `${Number((step / 1e6).toPrecision(4))}M`;
-  return size >= 1e4 ? `${Number((step / 1e3).toPrecision(4))}k` : Number.isInteger(step) ? String(step) : "";
 }
 
 function padRange([low, high], isLog) {

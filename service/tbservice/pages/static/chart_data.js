@@ -129,20 +129,33 @@ function findTypicalExtent(lines, xMin, xMax, isLog) {
   return findExtent(lines, xMin, xMax, isLog, least, greatest);
 }
 
-// A number for people: 4 significant digits.
-function showNumber(value) {
+// A number for people: with significant digits, and all of those before the point, which 12350 would hide.
+function showNumber(value, digits = 4) {
   if (!Number.isFinite(value)) return String(value);
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e6)) return value.toExponential(3);
-  return String(Number(value.toPrecision(4)));
+  if (size !== 0 && (size < 1e-4 || size >= 1e6)) return value.toExponential(digits - 1);
+  return String(Number(value.toPrecision(size >= 1e4 ? Math.max(digits, 6) : digits)));
 }
 
-function showSeconds(seconds) {
+function showSeconds(seconds, digits = 3) {
   const size = Math.abs(seconds);
-  if (size < 60) return `${Number(seconds.toPrecision(3))} s`;
-  if (size < 3600) return `${Number((seconds / 60).toPrecision(3))} min`;
-  if (size < 172800) return `${Number((seconds / 3600).toPrecision(3))} h`;
-  return `${Number((seconds / 86400).toPrecision(3))} d`;
+  const [unit, name] = size < 60 ? [1, "s"] : size < 3600 ? [60, "min"] : size < 172800 ? [3600, "h"] : [86400, "d"];
+  return `${Number((seconds / unit).toPrecision(digits))} ${name}`;
+}
+
+function showStep(step, digits = 4) {
+  const size = Math.abs(step);
+  if (size < 1e4) return Number.isInteger(step) ? String(step) : "";
+  if (size >= 1e13) return Number(step.toPrecision(digits)).toExponential();
+  const [unit, name] = size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : [1e3, "k"];
+  return `${Number((step / unit).toPrecision(digits))}${name}`;
+}
+
+// Texts of an axis by `show`, with more digits where two of them would be the same.
+function showTicks(ticks, show, digits) {
+  const told = ticks.filter((tick) => tick !== null && show(tick, digits));
+  while (digits < 16 && new Set(told.map((tick) => show(tick, digits))).size < told.length) digits++;
+  return ticks.map((tick) => (tick === null ? "" : show(tick, digits)));
 }
 
 function showX(x, axis) {

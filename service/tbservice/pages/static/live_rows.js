@@ -4,7 +4,14 @@
 
 const live = document.querySelector("[data-live]");
 const pageTitle = document.title;
-const format = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(6))) : String(value));
+// As the page has it: six digits, and all of an integer.
+function format(value, digits = 6) {
+  if (!Number.isFinite(value) || Number.isSafeInteger(value)) return String(value);
+  const number = Number(value.toPrecision(digits));
+  const size = Math.abs(number);
+  if (size >= 1e-4 && size < 1e6) return String(number);
+  return number.toExponential().replace(/(e[+-])(\d)$/, (_, exponent, digit) => `${exponent}0${digit}`);
+}
 const rowsOf = ({ id }) => [...live.querySelectorAll(`tr[data-experiment="${CSS.escape(id)}"]`)];
 
 function show(cell, text) {
@@ -30,7 +37,7 @@ function showSeries(row, tag, { steps, values, replaces_from: replaced }) {
     else if (name === `${tag}.max`) show(cell, format(Math.max(before, ...numbers)));
   }
   const value = row.querySelector("[data-value]");
-  if (value?.dataset.tag === tag) show(value, String(Number(Number(last).toPrecision(4))));
+  if (value?.dataset.tag === tag) show(value, format(last, Math.abs(last) < 1e4 ? 4 : 6));
 }
 
 function takePoints(source, { points }) {
@@ -52,6 +59,7 @@ function takeStatus(source, status) {
     const badge = row.querySelector("[data-status]");
     if (badge && status && badge.textContent.toLowerCase() !== status) {
       badge.textContent = status[0].toUpperCase() + status.slice(1);
+      badge.removeAttribute("title"); // it is that of the status before
       badge.className = `badge ${{ running: "good live", finished: "good", failed: "bad", killed: "bad" }[status] ?? ""}`;
     }
     show(row.querySelector('[data-column="training"]'), status ?? "");
