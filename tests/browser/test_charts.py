@@ -220,6 +220,9 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     page.evaluate("isAway = false; document.dispatchEvent(new Event('visibilitychange'))")
     expect(loss.locator("tbody td").first).to_have_text("5")
 
+    api.request("DELETE", f"/experiments/{id_}").raise_for_status()
+    expect(page.get_by_text("New points are not shown any more: ")).to_have_count(1)
+
 
 def test_last_image_of_each_series_is_shown(page, live_service, database, workspace, api):
     png = io.BytesIO()

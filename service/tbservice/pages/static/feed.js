@@ -53,7 +53,7 @@ class Feed {
       for (const event of events) {
         const fields = Object.fromEntries(event.split("\n").map((line) => line.split(/: ?(.*)/s)));
         if (!fields.data) continue;
-        if (fields.event === "end") return void (this.isOver = true);
+        if (fields.event === "end") return this.end(JSON.parse(fields.data).detail);
         if (fields.event === "status") {
           this.takeStatus(JSON.parse(fields.data).status);
           continue;
@@ -64,12 +64,24 @@ class Feed {
     }
   }
 
+  // The token has ended, or the experiment is gone: without a word, the page would look live.
+  end(reason) {
+    this.isOver = true;
+    if (document.querySelector("[data-live-over]")) return;
+    const line = document.createElement("p");
+    Object.assign(line, { className: "notice", role: "status", textContent: `New points are not shown any more: ${reason}. ` });
+    line.dataset.liveOver = "";
+    Object.assign(line.appendChild(document.createElement("a")), { href: "", textContent: "Load the page again" });
+    document.querySelector("main").prepend(line);
+  }
+
   async keep(signal) {
     while (!signal.aborted && !this.isOver) {
       try {
         await this.follow(signal);
-      } catch {
-        // Refused, or the connection is gone: asked again below.
+      } catch (error) {
+        if (error.isPermanent) this.end(error.message);
+        // The server is away or busy: asked again below.
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
