@@ -134,6 +134,11 @@ def test_card_is_read_and_zoomed_by_keyboard(page, address):
     with page.expect_response("**/scalars/data"):
         page.keyboard.press("+")
     expect(loss.get_by_role("button", name="Reset zoom")).to_be_visible()
+    page.watch.is_expected = lambda text: "ERR_FAILED" in text
+    page.route("**/scalars/data", lambda route: route.abort(), times=1)
+    page.keyboard.press("+")
+    note = "More points could not be loaded: the server cannot be reached"
+    expect(loss.locator(".plot-note")).to_have_text(note)
     page.keyboard.press("Escape")
     expect(loss.get_by_role("button", name="Reset zoom")).to_be_hidden()
     loss.get_by_role("button", name="Enlarge").press("Enter")
@@ -192,6 +197,9 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
         api.write(id_, segment(stream("train"), begin, end, loss))
 
     write(0, 9, 0)
+    upload = f"/experiments/{id_}/uploads/{'0' * 16}"
+    started = {"started_at": "2026-01-31T12:00:00Z"}
+    api.request("PUT", upload, json=started).raise_for_status()
     open_as(page, database, new_member(database, workspace.workspace_id), live_service.url)
     # A server that is busy at that moment does not end what is live.
     page.watch.is_expected = lambda text: "503" in text
@@ -219,6 +227,8 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     assert asked == []
     page.evaluate("isAway = false; document.dispatchEvent(new Event('visibilitychange'))")
     expect(loss.locator("tbody td").first).to_have_text("5")
+    api.request("PATCH", upload, json={"status": "failed"}).raise_for_status()
+    expect(page.locator("[data-status]")).to_have_text(["Failed"] * 2)
 
     api.request("DELETE", f"/experiments/{id_}").raise_for_status()
     expect(page.get_by_text("New points are not shown any more: ")).to_have_count(1)

@@ -358,10 +358,10 @@ class Card {
     const { zoom } = this;
     try {
       await this.loadRange(zoom);
+      if (this.zoom === zoom) this.show();
     } catch (error) {
-      this.note.textContent = `More points could not be loaded: ${error.message}`;
+      if (this.zoom === zoom) this.note.textContent = `More points could not be loaded: ${error.message}`;
     }
-    if (this.zoom === zoom) this.show();
   }
 
   // The range of steps that some series have in a range of x; null for none.

@@ -125,8 +125,15 @@ function loadCards() {
 
 const followed = (config.live ?? [...config.sources.keys()]).slice(0, STREAMS_MAX);
 const feeds = followed.map(
-  (index) => new Feed(config.sources[index], { tag: config.tags, ...listRuns(index) }, (changes) => takeLive(index, changes)),
+  (index) => new Feed(config.sources[index], { tag: config.tags, ...listRuns(index) }, (changes) => takeLive(index, changes), takeStatus),
 );
+
+// The badge of an experiment's own page, and that of its upload if one alone is running.
+function takeStatus(status) {
+  showStatus(document.querySelector(".page-head [data-status]"), status);
+  const uploads = document.querySelectorAll("#uploads .live");
+  if (uploads.length === 1) showStatus(uploads[0], status);
+}
 
 const title = document.title;
 

@@ -9,7 +9,9 @@ const BEGIN_PAUSES_MAX = 3; // the samples wait meanwhile
 async function askExperiment({ id, token }, path, { body, signal } = {}) {
   const headers = { ...(body && { "Content-Type": "application/json" }), ...(token && { Authorization: `Bearer ${token}` }) };
   const options = { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal, credentials: "omit" };
-  const answer = await fetch(`/api/v1/experiments/${id}${path}`, options);
+  const answer = await fetch(`/api/v1/experiments/${id}${path}`, options).catch(() => {
+    throw new Error("the server cannot be reached");
+  });
   if (!answer.ok) {
     const { detail } = await answer.json().catch(() => ({}));
     const error = new Error(detail ?? `the server answered with status ${answer.status}`);
@@ -86,6 +88,14 @@ class Feed {
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }
+}
+
+// Let a badge say how an upload is, if there is one.
+function showStatus(badge, status) {
+  if (!badge || !status || badge.textContent.toLowerCase() === status) return;
+  badge.textContent = status[0].toUpperCase() + status.slice(1);
+  badge.className = `badge ${{ running: "good live", finished: "good", failed: "bad", killed: "bad" }[status] ?? ""}`;
+  badge.removeAttribute("title"); // it is that of the status before
 }
 
 // Wait while the page is hidden.

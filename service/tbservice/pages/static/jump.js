@@ -91,6 +91,7 @@ function showGroups() {
   jumpList.querySelectorAll("[role=option]").forEach((option, index) => (option.id = `jump-${index}`));
   for (const group of jumpList.children) group.hidden = !group.querySelector("[role=option]:not([hidden])");
   if (!isChosenByHand || !options.includes(chosen)) choose(jumpTo.value.trim() ? options[0] : null);
+  jumpStatus.className = "visually-hidden";
   jumpStatus.value = options.length === 1 ? "1 place" : `${options.length} places`;
 }
 
@@ -123,7 +124,9 @@ async function find() {
   } catch (error) {
     if (signal.aborted) return;
     showFound([]);
-    jumpStatus.value = `Names were not searched (${error.message}). Enter searches experiments.`;
+    jumpStatus.className = "hint"; // for all to see: else there would be nothing
+    const reason = error instanceof TypeError ? "the server cannot be reached" : error.message;
+    jumpStatus.value = `Names were not searched: ${reason}. Enter searches experiments.`;
   }
 }
 

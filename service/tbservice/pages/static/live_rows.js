@@ -56,12 +56,7 @@ function takePoints(source, { points }) {
 
 function takeStatus(source, status) {
   for (const row of rowsOf(source)) {
-    const badge = row.querySelector("[data-status]");
-    if (badge && status && badge.textContent.toLowerCase() !== status) {
-      badge.textContent = status[0].toUpperCase() + status.slice(1);
-      badge.removeAttribute("title"); // it is that of the status before
-      badge.className = `badge ${{ running: "good live", finished: "good", failed: "bad", killed: "bad" }[status] ?? ""}`;
-    }
+    showStatus(row.querySelector("[data-status]"), status);
     show(row.querySelector('[data-column="training"]'), status ?? "");
     // A run whose session has not ended: as its training did.
     const cell = row.querySelector('[data-column="status"]');
