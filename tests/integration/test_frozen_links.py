@@ -157,6 +157,19 @@ def test_copy_has_everything_and_stays_as_it_was(client, api, experiment):
     assert reader.request("GET", f"/blobs/{value['key']}").content == b"train png 0"
 
 
+def test_cards_in_texts_of_copy_are_its_own(client, api, experiment):
+    texts = {
+        name: f"![c](/experiment/{experiment}/card.svg?tag=loss) [of](/experiment/{experiment}/)"
+        for name in ("notes", "description")
+    }
+    api.request("PATCH", f"/experiments/{experiment}", json=texts).raise_for_status()
+    link = make_link(api, experiment, frozen=True)
+    fields = reader_of(client, link).request("GET", f"/experiments/{target_of(link)}").json()
+    for text_ in (fields["notes"], fields["description"]):
+        assert f"![c](/experiment/{target_of(link)}/card.svg?tag=loss)" in text_
+        assert text_.endswith(f"(/experiment/{experiment}/)")
+
+
 def test_copy_of_slice_has_rows_of_slice_only(client, api, experiment, database, workspace_id):
     write(api, experiment, "other", 0)
     link = make_link(api, experiment, frozen=True, runs="train", tags="tag[01]|cat")

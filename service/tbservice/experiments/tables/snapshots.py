@@ -18,6 +18,11 @@ EXPERIMENT_COLUMNS: Final = (
     "created_by, tags, notes, properties, origin"
 )
 
+_COPIED: Final = EXPERIMENT_COLUMNS.replace(
+    "description,", "replace(description, :card, :own_card),"
+).replace("notes,", "replace(notes, :card, :own_card),")
+"""Their values: cards of the source in its texts become the copy's, which its readers can open."""
+
 SERIES_COLUMNS: Final = {
     "runs": "run_id, workspace_id, name, name_digest, start_time",
     "tags": "tag_id, workspace_id, name, name_digest",
@@ -55,11 +60,18 @@ def create(
         INSERT INTO experiments
             (experiment_id, visibility, is_listed, erase_at, snapshot_of, {EXPERIMENT_COLUMNS})
         SELECT :snapshot, 'private', false, CAST(:erase_at AS timestamptz), experiment_id,
-            {EXPERIMENT_COLUMNS}
+            {_COPIED}
         FROM experiments WHERE experiment_id = :source AND snapshot_of IS NULL
         ON CONFLICT DO NOTHING RETURNING workspace_id
     """)  # noqa: S608 - a constant above
-    parameters = {"source": source, "snapshot": snapshot, "erase_at": erase_at}
+    card, own_card = (f"/experiment/{each}/card." for each in (source, snapshot))
+    parameters = {
+        "source": source,
+        "snapshot": snapshot,
+        "erase_at": erase_at,
+        "card": card,
+        "own_card": own_card,
+    }
     workspace_id = db.execute(statement, parameters).scalar()
     if workspace_id is not None:
         citus.begin_counter(db, WorkspaceId(workspace_id), snapshot)
