@@ -157,6 +157,7 @@ def test_form_sets_last_day_of_experiment(client, database, workspace_id, api, e
         "Write the day of expiry as 2030-12-31"
         in editor.post(address, fields | {"expires": "soon"}).text
     )
+    assert "2020-01-31 is over" in editor.post(address, fields | {"expires": "2020-01-31"}).text
     assert expiry_of(api, expiring) == midnight
     editor.post(address, fields | {"expires": ""})
     assert expiry_of(api, expiring) is None

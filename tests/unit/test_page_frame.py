@@ -25,6 +25,7 @@ from tbservice.pages.base.templates import (
     format_number,
 )
 from tbservice.pages.experiments.plotting import format_ticks
+from tbservice.pages.people.workspace_runs import show_value
 from tbservice.pages.sign_in.next_page import safe_next
 from tbservice.settings import Settings
 from tbservice.types.identifiers import UserId, WorkspaceId
@@ -163,6 +164,8 @@ def test_numbers_and_texts_are_short():
     assert [format_figure(each) for each in figures] == [
         *("0.1235", "12345", "1e+06", "1.235e+06", "-50000", "nan", ""),
     ]
+    assert show_value("seed", 12345678.0) == "12345678"
+    assert show_value("duration", 5.607531) == "5.60753 s"
     assert format_ticks([0.0, 0.5]) == ["0", "0.5"]
     assert format_ticks([0.99991, 0.999911]) == ["0.99991", "0.999911"]
     assert (clip("abc", 3), clip("abcd", 3), len(clip("x" * 10_000, 100))) == ("abc", "ab…", 100)

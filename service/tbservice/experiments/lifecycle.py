@@ -189,8 +189,8 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
         raise NotFound(NOT_FOUND)
     if metadata.published and experiment.visibility is not Visibility.LINK:
         raise Conflict(
-            "search engines may list only what anyone with the URL may read: set its visibility to "
-            "link first"
+            "search engines may list only what anyone with the URL may read: make it visible to "
+            "anyone with the URL (link) first"
         )
     # The records of uploads have host and user as well.
     if columns.get("origin") == {}:

@@ -173,7 +173,7 @@ def _short(row: Json, name: str) -> str:
     if isinstance(value, float) and name == "started":
         return wall_time_text(value, "%Y-%m-%d %H:%M")
     if isinstance(value, float):
-        return format_short(value)
+        return f"{format_short(value)} s" if name == "duration" else format_short(value)
     return _text(value).replace("\n", ", ")
 
 

@@ -126,9 +126,12 @@ def _parse_expiry(day: str) -> Expiry:
     if not day.strip():
         return "never"
     try:
-        return datetime.combine(date.fromisoformat(day.strip()), time(), UTC) + timedelta(days=1)
+        end = datetime.combine(date.fromisoformat(day.strip()), time(), UTC) + timedelta(days=1)
     except (ValueError, OverflowError) as error:
         raise Invalid(f"write the day of expiry as 2030-12-31, not {day[:50]!r}") from error
+    if end <= datetime.now(UTC):
+        raise Invalid(f"{day} is over: choose a later day, or delete the experiment now")
+    return end
 
 
 def _writable(properties: Mapping[str, str]) -> dict[str, str]:

@@ -373,7 +373,7 @@ def show_value(column: str, value: HparamValue | MeanValue | None) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return value.replace("\n", ", ")
-    return format_short(value)
+    return f"{format_short(value)} s" if column == "duration" else format_short(value)
 
 
 def _write_groups(groups: GroupsPage, left_out: Collection[str]) -> dict[str, str]:
