@@ -389,6 +389,10 @@ def test_expiry_is_number_and_unit():
     for text in ("", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"):
         with pytest.raises(UsageError, match="30d"):
             parse_expiry(text, now)
+    assert parse_expiry("525600m", now) == datetime(2027, 1, 1, tzinfo=UTC)
+    for text in ("36501d", "99999999w"):
+        with pytest.raises(UsageError, match="at most 36,500 days"):
+            parse_expiry(text, now)
 
 
 def test_what_is_no_experiment_is_refused_before_any_request():
