@@ -181,14 +181,20 @@ def test_rows_of_running_experiment_are_live(page, live_service, database):
         expect(cells.last).to_have_text("success")
 
         api.request("PATCH", upload, json={"status": "running"}).raise_for_status()
+        api.write(experiment, segment(stream("a"), 19, 29, scalars("loss", [1_234_568], [2.0])))
+        page.clock.install()
         with page.expect_request("**/scalars/tail"):
             page.goto(f"{live_service.url}/?workspace={workspace.workspace_id}")
-        api.write(experiment, segment(stream("a"), 19, 29, scalars("loss", [1_234_568], [1.5])))
+        page.clock.fast_forward("20:00:00")
+        data_at = page.locator("tbody td[data-at]")
+        expect(data_at).to_have_text("20 hours ago")
+        api.write(experiment, segment(stream("a"), 29, 39, scalars("loss", [1_234_569], [1.5])))
         expect(page.locator("[data-value]")).to_have_text("1.5")
+        expect(data_at).to_have_text("just now")
         # Within the second in which the first change has been asked for.
-        api.write(experiment, segment(stream("a"), 29, 39, scalars("loss", [1_234_569], [12345.0])))
+        api.write(experiment, segment(stream("a"), 39, 49, scalars("loss", [1_234_570], [12345.0])))
         expect(page.locator("[data-value]")).to_have_text("12345")
-        expect(page.locator("td [data-points]")).to_have_text("6 points")
+        expect(page.locator("td [data-points]")).to_have_text("7 points")
 
 
 def test_groups_are_drawn_with_bands_that_are_chosen_by_keyboard(page, address):

@@ -43,6 +43,9 @@ function showSeries(row, tag, { steps, values, replaces_from: replaced }) {
 function takePoints(source, { points }) {
   let step = -Infinity;
   for (const row of rowsOf(source)) {
+    for (const time of row.querySelectorAll("[data-at] time")) {
+      Object.assign(time, { dateTime: new Date().toISOString(), textContent: "just now", title: new Date().toLocaleString() });
+    }
     const value = row.querySelector("[data-value]");
     const name = row.dataset.run ?? value?.dataset.valueRun;
     for (const [tag, series] of Object.entries(points[name] ?? {})) showSeries(row, tag, series);

@@ -43,5 +43,20 @@ for (const time of document.querySelectorAll("time[datetime]")) {
   time.title = new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "long", timeStyle: "long" });
 }
 
+// Times that say how long ago it was count on while a page is open: "just now" may be hours old. As
+// `format_moment` says it; where this browser's clock is another than the server's, they stay.
+const UNITS = { year: 31_536_000, month: 2_592_000, day: 86_400, hour: 3_600, minute: 60 };
+function tellDistance(time) {
+  const seconds = (Date.now() - new Date(time.dateTime)) / 1000;
+  const distance = Math.abs(seconds);
+  const unit = Object.keys(UNITS).find((each) => distance >= 0.99 * UNITS[each]);
+  if (!unit && distance < 45) return seconds >= 0 ? "just now" : "in a moment";
+  const number = unit && Math.max(1, Math.round(distance / UNITS[unit]));
+  const text = unit ? `${number} ${unit}${number > 1 ? "s" : ""}` : "a minute";
+  return seconds > 0 ? `${text} ago` : `in ${text}`;
+}
+const times = [...document.querySelectorAll("time[datetime]")].filter((time) => tellDistance(time) === time.textContent);
+setInterval(() => times.forEach((time) => (time.textContent = tellDistance(time))), 30_000);
+
 // A form with data-submit-now is sent at once; its button is for those without this script.
 document.querySelector("form[data-submit-now]")?.requestSubmit();
