@@ -203,7 +203,8 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     open_as(page, database, new_member(database, workspace.workspace_id), live_service.url)
     # A server that is busy at that moment does not end what is live.
     page.watch.is_expected = lambda text: "503" in text
-    page.route("**/scalars/new", lambda route: route.fulfill(status=503), times=1)
+    for path in ("new", "data"):
+        page.route(f"**/scalars/{path}", lambda route: route.fulfill(status=503), times=1)
     with page.expect_response("**/scalars/tail"):
         page.goto(f"{live_service.url}/experiment/{id_}/about")
     loss = drawn(page, "loss")

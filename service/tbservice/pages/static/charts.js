@@ -96,14 +96,14 @@ async function load(chosen) {
   for (const card of chosen) card.early = [];
   try {
     const answers = await Promise.all(
-      config.sources.map(async (_, source) => (await ask(source, "data", { ...query, ...listRuns(source) })).json()),
+      config.sources.map(async (each, source) => (await askAgain(each, "/scalars/data", { body: { ...query, ...listRuns(source) } })).json()),
     );
     for (const card of chosen) {
       card.take(answers);
       await new Promise((resolve) => setTimeout(resolve)); // the page answers between two cards
     }
   } catch (error) {
-    for (const card of chosen) card.note.textContent = `The points could not be loaded: ${error.message}`;
+    for (const card of chosen) Object.assign(card, { early: null }).note.textContent = `The points could not be loaded: ${error.message}`;
   }
 }
 

@@ -3,7 +3,7 @@
 
 const STREAMS_MAX = 4; // browsers open six connections to a server of HTTP/1.1
 const RETRY_MS = 2000;
-const BEGIN_PAUSES_MAX = 3; // the samples wait meanwhile
+const PAUSES_MAX = 3;
 
 // Ask the API of one experiment; the answer of a request that is refused is an error.
 async function askExperiment({ id, token }, path, { body, signal } = {}) {
@@ -20,6 +20,18 @@ async function askExperiment({ id, token }, path, { body, signal } = {}) {
   return answer;
 }
 
+// Ask the same a few times while the server is busy or away.
+async function askAgain(...request) {
+  for (let pauses = PAUSES_MAX; ; pauses--) {
+    try {
+      return await askExperiment(...request);
+    } catch (error) {
+      if (error.isPermanent || !pauses) throw error;
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+}
+
 // The new points of one source's series, which `query` selects, and how its upload is.
 class Feed {
   constructor(source, query, take, takeStatus = null) {
@@ -28,16 +40,11 @@ class Feed {
 
   // Where the live points begin: asked before the samples, so that none is between the two.
   async begin() {
-    for (let pauses = BEGIN_PAUSES_MAX; ; pauses--) {
-      try {
-        const answer = await askExperiment(this.source, "/scalars/new", { body: { ...this.query, start: "now" } });
-        this.cursor = (await answer.json()).cursor;
-        return;
-      } catch (error) {
-        // As with more series than one cursor follows: nothing is live.
-        if (error.isPermanent || !pauses) return void (this.isOver = true);
-        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-      }
+    try {
+      const answer = await askAgain(this.source, "/scalars/new", { body: { ...this.query, start: "now" } });
+      this.cursor = (await answer.json()).cursor;
+    } catch {
+      this.isOver = true; // as with more series than one cursor follows: nothing is live
     }
   }
 
