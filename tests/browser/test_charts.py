@@ -205,6 +205,7 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     page.watch.is_expected = lambda text: "503" in text
     for path in ("new", "data"):
         page.route(f"**/scalars/{path}", lambda route: route.fulfill(status=503), times=1)
+    page.clock.install()
     with page.expect_response("**/scalars/tail"):
         page.goto(f"{live_service.url}/experiment/{id_}/about")
     loss = drawn(page, "loss")
@@ -216,6 +217,10 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     expect(page.get_by_role("img", name="A card")).to_have_attribute("src", re.compile("^blob:"))
     api.write(id_, segment(stream("another"), 0, 9, scalars("loss", [1, 2])))
     expect(page.get_by_text("Other runs have data now.")).to_be_visible()
+
+    # A connection that is silent for longer than the server is: it is gone.
+    with page.expect_request("**/scalars/tail"):
+        page.clock.fast_forward(45_000)
 
     # A hidden page asks nothing; shown again, it continues where it was.
     page.evaluate("""() => {

@@ -4,6 +4,7 @@
 const STREAMS_MAX = 4; // browsers open six connections to a server of HTTP/1.1
 const RETRY_MS = 2000;
 const PAUSES_MAX = 3;
+const QUIET_MS = 40_000; // without a byte: the server sends a comment every 15 seconds
 
 // Ask the API of one experiment; the answer of a request that is refused is an error.
 async function askExperiment({ id, token }, path, { body, signal } = {}) {
@@ -51,12 +52,16 @@ class Feed {
   // Server-sent events, read by fetch because EventSource sends no token.
   async follow(signal) {
     const body = { ...this.query, since: this.cursor, ...(this.takeStatus && { status: true }) };
-    const answer = await askExperiment(this.source, "/scalars/tail", { body, signal });
+    const quiet = new AbortController(); // of a connection that ended without a word, as of a network
+    let timer = setTimeout(() => quiet.abort(), QUIET_MS);
+    const answer = await askExperiment(this.source, "/scalars/tail", { body, signal: AbortSignal.any([signal, quiet.signal]) });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {
       const { value, done } = await reader.read();
+      clearTimeout(timer);
       if (done) return;
+      timer = setTimeout(() => quiet.abort(), QUIET_MS);
       const events = (text + value).split("\n\n");
       text = events.pop();
       for (const event of events) {
