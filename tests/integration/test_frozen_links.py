@@ -158,10 +158,8 @@ def test_copy_has_everything_and_stays_as_it_was(client, api, experiment):
 
 
 def test_cards_in_texts_of_copy_are_its_own(client, api, experiment):
-    texts = {
-        name: f"![c](/experiment/{experiment}/card.svg?tag=loss) [of](/experiment/{experiment}/)"
-        for name in ("notes", "description")
-    }
+    said = f"![c](/experiment/{experiment}/card.svg?tag=loss) [of](/experiment/{experiment}/)"
+    texts = {"notes": said, "description": said}
     api.request("PATCH", f"/experiments/{experiment}", json=texts).raise_for_status()
     link = make_link(api, experiment, frozen=True)
     fields = reader_of(client, link).request("GET", f"/experiments/{target_of(link)}").json()

@@ -214,6 +214,8 @@ def test_errors_are_pages_for_browsers_alone():
     )
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
     assert "The database is away." in response.body.decode()
+    quota = errors.show_error(make_request("/x"), 507, "the workspace may store 10 points")
+    assert "A quota is used up" in quota.body.decode()
 
 
 def test_static_files_are_named_by_their_content():

@@ -15,6 +15,7 @@ from tbservice.errors import (
     Conflict,
     Forbidden,
     NotFound,
+    QuotaExceeded,
     ServiceError,
     Suspended,
     TooLarge,
@@ -35,6 +36,7 @@ _TITLES: Final = {
     Suspended.status: "This is suspended",
     ServiceError.status: "Something went wrong on the server",
     Unavailable.status: "One moment, please",
+    QuotaExceeded.status: "A quota is used up",
 }
 _OTHER: Final = "This did not work"
 
