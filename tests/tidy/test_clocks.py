@@ -14,6 +14,7 @@ MAY_USE_OWN_CLOCK = {
     "tbservice.local.demo.logdir": "wall times of made-up points",
     "tbservice.ingest.service": "wall time of hyperparameters that are set without one",
     "tbservice.experiments.metadata": "whether a day of expiry, typed by a person, is to come",
+    "tbservice.pages.experiments.experiment_page": "the same",
     "tbservice.integrity.stored_objects": "age of objects in days, whose times are S3's",
     "tbservice.integrity.sweep": "the same",
     "tbservice.backup.create": "when a backup began, for people",
