@@ -237,7 +237,9 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     expect(page.locator("[data-status]")).to_have_text(["Failed"] * 2)
 
     api.request("DELETE", f"/experiments/{id_}").raise_for_status()
-    expect(page.get_by_text("New points are not shown any more: ")).to_have_count(1)
+    expect(
+        page.get_by_text("New points are not shown any more: your access has ended")
+    ).to_have_count(1)
 
 
 def test_last_image_of_each_series_is_shown(page, live_service, database, workspace, api):

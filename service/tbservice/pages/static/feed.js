@@ -67,7 +67,7 @@ class Feed {
       for (const event of events) {
         const fields = Object.fromEntries(event.split("\n").map((line) => line.split(/: ?(.*)/s)));
         if (!fields.data) continue;
-        if (fields.event === "end") return this.end(JSON.parse(fields.data).detail);
+        if (fields.event === "end") return this.end();
         if (fields.event === "status") {
           this.takeStatus(JSON.parse(fields.data).status);
           continue;
@@ -79,11 +79,12 @@ class Feed {
   }
 
   // The token has ended, or the experiment is gone: without a word, the page would look live.
-  end(reason) {
+  // The server's reasons are for programs.
+  end() {
     this.isOver = true;
     if (document.querySelector("[data-live-over]")) return;
     const line = document.createElement("p");
-    Object.assign(line, { className: "notice", role: "status", textContent: `New points are not shown any more: ${reason}. ` });
+    Object.assign(line, { className: "notice", role: "status", textContent: "New points are not shown any more: your access has ended, or the experiment was deleted. " });
     line.dataset.liveOver = "";
     Object.assign(line.appendChild(document.createElement("a")), { href: "", textContent: "Load the page again" });
     document.querySelector("main").prepend(line);
@@ -94,7 +95,7 @@ class Feed {
       try {
         await this.follow(signal);
       } catch (error) {
-        if (error.isPermanent) this.end(error.message);
+        if (error.isPermanent) this.end();
         // The server is away or busy: asked again below.
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
