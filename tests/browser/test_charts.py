@@ -219,8 +219,11 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     expect(page.get_by_text("Other runs have data now.")).to_be_visible()
 
     # A connection that is silent for longer than the server is: it is gone.
-    with page.expect_request("**/scalars/tail"):
-        page.clock.fast_forward(45_000)
+    page.route("**/scalars/tail", lambda route: route.fulfill(status=503), times=2)
+    page.clock.fast_forward(45_000)
+    away = page.get_by_text("The server does not answer.")
+    expect(away).to_be_visible()
+    expect(away).to_have_count(0)
 
     # A hidden page asks nothing; shown again, it continues where it was.
     page.evaluate("""() => {

@@ -14,9 +14,9 @@ async function askExperiment({ id, token }, path, { body, signal } = {}) {
     throw new Error("the server cannot be reached");
   });
   if (!answer.ok) {
-    const { detail } = await answer.json().catch(() => ({}));
+    const { detail, code } = await answer.json().catch(() => ({}));
     const error = new Error(detail ?? `the server answered with status ${answer.status}`);
-    throw Object.assign(error, { isPermanent: answer.status < 500 && answer.status !== 429 });
+    throw Object.assign(error, { code, isPermanent: answer.status < 500 && answer.status !== 429 });
   }
   return answer;
 }
@@ -33,10 +33,24 @@ async function askAgain(...request) {
   }
 }
 
+// Say above the page that it is not live, in one line for all feeds; "" when it is again. The server's
+// reasons are for programs.
+function tell(text, isOver = false) {
+  const before = document.querySelector("[data-live-says]");
+  if (before?.dataset.liveSays === "over") return;
+  before?.remove();
+  if (!text) return;
+  const line = document.createElement("p");
+  Object.assign(line, { className: "notice", role: "status", textContent: `${text} ` });
+  line.dataset.liveSays = isOver ? "over" : "away";
+  if (isOver) Object.assign(line.appendChild(document.createElement("a")), { href: "", textContent: "Load the page again" });
+  document.querySelector("main").prepend(line);
+}
+
 // The new points of one source's series, which `query` selects, and how its upload is.
 class Feed {
   constructor(source, query, take, takeStatus = null) {
-    Object.assign(this, { source, query, take, takeStatus, cursor: null, isOver: false });
+    Object.assign(this, { source, query, take, takeStatus, cursor: null, isOver: false, failures: 0 });
   }
 
   // Where the live points begin: asked before the samples, so that none is between the two.
@@ -44,8 +58,8 @@ class Feed {
     try {
       const answer = await askAgain(this.source, "/scalars/new", { body: { ...this.query, start: "now" } });
       this.cursor = (await answer.json()).cursor;
-    } catch {
-      this.isOver = true; // as with more series than one cursor follows: nothing is live
+    } catch (error) {
+      this.end(error);
     }
   }
 
@@ -55,6 +69,8 @@ class Feed {
     const quiet = new AbortController(); // of a connection that ended without a word, as of a network
     let timer = setTimeout(() => quiet.abort(), QUIET_MS);
     const answer = await askExperiment(this.source, "/scalars/tail", { body, signal: AbortSignal.any([signal, quiet.signal]) });
+    this.failures = 0;
+    tell("");
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {
@@ -78,16 +94,11 @@ class Feed {
     }
   }
 
-  // The token has ended, or the experiment is gone: without a word, the page would look live.
-  // The server's reasons are for programs.
-  end() {
+  // By an error, or because the server says so: the token has ended, or the experiment is gone.
+  end({ code, isPermanent = true } = {}) {
     this.isOver = true;
-    if (document.querySelector("[data-live-over]")) return;
-    const line = document.createElement("p");
-    Object.assign(line, { className: "notice", role: "status", textContent: "New points are not shown any more: your access has ended, or the experiment was deleted. " });
-    line.dataset.liveOver = "";
-    Object.assign(line.appendChild(document.createElement("a")), { href: "", textContent: "Load the page again" });
-    document.querySelector("main").prepend(line);
+    const known = code === "too_large" ? "the page has too many series for that" : "your access has ended, or the experiment was deleted";
+    tell(`New points are not shown any more: ${isPermanent ? known : "the server did not answer"}.`, true);
   }
 
   async keep(signal) {
@@ -95,8 +106,9 @@ class Feed {
       try {
         await this.follow(signal);
       } catch (error) {
-        if (error.isPermanent) this.end();
-        // The server is away or busy: asked again below.
+        if (error.isPermanent) this.end(error);
+        // Asked again below. The first time, the connection may only have been cut.
+        else if (!signal.aborted && this.failures++) tell("The server does not answer. New points are shown when it does again.");
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
