@@ -31,8 +31,18 @@ FREE = Throttle(None), Progress(None)
 SLOW_MEBIBYTES = 1.5
 """A second: the objects, and the dump, take about four."""
 
-LOCKS = """
-    SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+HOLD = """
+    CREATE FUNCTION hold() RETURNS event_trigger LANGUAGE plpgsql
+        AS 'BEGIN PERFORM pg_advisory_xact_lock(1); END';
+    CREATE EVENT TRIGGER hold ON ddl_command_end WHEN TAG IN ('CREATE TABLE')
+        EXECUTE FUNCTION hold();
+    SELECT pg_advisory_lock(1)
+"""
+"""A restore then waits at its first table, however busy the machine is."""
+
+HELD = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+RESTORING = """
+    SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'pg_restore'
 """
 
@@ -116,10 +126,14 @@ def test_killed_restore_is_continued_by_next(servers, source, tmp_path):
     """It is killed while pg_restore works: the objects are there, and nothing of the database."""
     manifest = maintenance.back_up(source, str(tmp_path), *FREE)
     with servers.database(migrated=False) as url, servers.settings(url) as empty:
-        process = start(empty, "restore", tmp_path)
         with servers.instance.postgres.connect_as_superuser(database_name(url)) as db:
-            wait_until(lambda: db.execute(LOCKS).fetchone()[0] > 10)
-        kill(process)
+            db.execute(HOLD)
+            process = start(empty, "restore", tmp_path)
+            wait_until(lambda: db.execute(HELD).fetchone()[0])
+            kill(process)
+            db.execute("SELECT pg_advisory_unlock(1)")
+            wait_until(lambda: not db.execute(RESTORING).fetchone()[0])
+            db.execute("DROP EVENT TRIGGER hold; DROP FUNCTION hold")
         with pytest.raises(StartupError, match=r"bucket is not empty.*--keep-objects"):
             maintenance.restore_backup(empty, str(tmp_path), None, *FREE, keeps_objects=False)
         restored, _ = maintenance.restore_backup(
