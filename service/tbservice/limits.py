@@ -1,6 +1,6 @@
 """Limits that clients are told (`WriteResult`) or that several modules share, with their units.
 
-A limit that one module applies is in that module.
+A limit that one module applies is in that module, except those that tests make small for a service.
 """
 
 from __future__ import annotations
@@ -90,9 +90,6 @@ UPLOAD_DETAIL_CHARS_MAX: Final = 200
 UPLOAD_TEXT_CHARS_MAX: Final = 16_000
 """Characters of the last lines of a training's console, and of the difference to its git commit."""
 
-UPLOAD_CONSOLE_LINES_MAX: Final = 1_001
-"""Lines (items) of a console with their times: 1,000, and one that says how many are left out."""
-
 UPLOAD_SILENT_SECONDS_MAX: Final = 900
 """Seconds after which an upload that is running, and says nothing, is silent; `tbupload` says
 something every 300 s."""
@@ -135,12 +132,6 @@ CURSOR_IN_URL_CHARS_MAX: Final = 32_000
 
 LIVE_POLL_SECONDS: Final = 0.5
 """Seconds between two polls for changes of the experiments that are being followed."""
-
-LIVE_GRANT_SECONDS: Final = 4.0
-"""Seconds after which a live tail checks again that its reader may read."""
-
-LIVE_KEEPALIVE_SECONDS: Final = 15.0
-"""Seconds without data after which a live tail sends a comment, so that proxies keep it open."""
 
 PAGE_ITEMS_MAX: Final = 1_000
 """Items on one page of a listing; series and streams have limits of their own."""
@@ -217,21 +208,6 @@ CONNECTIONS_ITEMS_MAX: Final = 4_096
 MIGRATE_LOCK_SECONDS_MAX: Final = 3.0
 """Seconds a migration waits for a table lock; all later statements on the table wait behind it."""
 
-MIGRATE_PAUSE_SECONDS: Final = 5.0
-"""Seconds between two attempts of a migration to lock its tables."""
-
-MIGRATE_STATEMENT_SECONDS_MAX: Final = 30.0
-"""Seconds a statement of a migration may take while the transaction's locks keep others out."""
-
-MIGRATE_CONCURRENT_SECONDS_MAX: Final = 24 * 3600.0
-"""Seconds a statement of a migration may take that works beside reads and writes."""
-
-MIGRATE_POLL_SECONDS: Final = 0.5
-"""Seconds between two looks whether another process still migrates the database."""
-
-MIGRATE_ATTEMPTS_MAX: Final = 100
-"""Attempts of a migration to lock its tables: about 13 minutes of the seconds above."""
-
 TOKEN_SWEEP_ITEMS_MAX: Final = 10
 """Ended tokens deleted at a time, whenever a new one is created."""
 
@@ -270,14 +246,8 @@ LOG_MESSAGE_CHARS_MAX: Final = 2_000
 LOG_TRACEBACK_CHARS_MAX: Final = 16_000
 """Characters of a log record's traceback; the middle of a longer one is left out."""
 
-LOG_WINDOW_SECONDS: Final = 60.0
-"""Seconds after which the suppressed log records of an origin are summed up in one line."""
-
 COMPACTION_STOP_SECONDS_MAX: Final = 3.0
 """Seconds that a stopping process continues to compact queued runs."""
-
-COMPACTION_SEARCH_INTERVAL_SECONDS: Final = 600.0
-"""Mean seconds between two searches of one process for what another host has left uncompacted."""
 
 HPARAMS_COLUMN_ITEMS_MAX: Final = 10_000
 """Columns (items of `col_params`) in one request for session groups."""

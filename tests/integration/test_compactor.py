@@ -145,7 +145,7 @@ def test_compactor_at_start_compacts_runs_of_all_workspaces(left_uncompacted, mo
 def test_compactor_finds_what_other_host_leaves_later(database, monkeypatch):
     monkeypatch.setattr(compactor, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(compactor, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(limits, "COMPACTION_SEARCH_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(compactor, "COMPACTION_SEARCH_INTERVAL_SECONDS", 0.1)
     searches = []
     monkeypatch.setattr(
         compactor, "find_backlog", lambda *given: searches.append(given) or find_backlog(*given)

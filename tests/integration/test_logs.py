@@ -153,13 +153,12 @@ def test_log_repeats_of_one_origin_are_counted_instead():
 
 def test_log_repeats_are_written_again_after_window():
     program = """
-        from tbservice import limits
         now = 0.0
         logging.getLogger().handlers[0]._clock = lambda: now
         for round in "ab":
             for number in range(logs.LOG_REPEATS_MAX + 5):
                 log.warning("round " + round)
-            now += limits.LOG_WINDOW_SECONDS + 1
+            now += logs.LOG_WINDOW_SECONDS + 1
         log.error("last")
         """
     lines = written_by(program).splitlines()

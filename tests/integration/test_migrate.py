@@ -61,7 +61,7 @@ def test_migrate_behind_reader_lets_writers_pass(
     old_database_url, monkeypatch, capsys, count_waiting
 ):
     monkeypatch.setattr(limits, "MIGRATE_LOCK_SECONDS_MAX", 0.5)
-    monkeypatch.setattr(limits, "MIGRATE_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(migrate, "MIGRATE_PAUSE_SECONDS", 0.5)
     with (
         ThreadPoolExecutor(1) as threads,
         psycopg.connect(old_database_url, application_name="an export") as reader,
@@ -88,8 +88,9 @@ def test_migrate_behind_reader_lets_writers_pass(
 
 
 def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch):
-    for name, value in (("LOCK_SECONDS_MAX", 0.1), ("PAUSE_SECONDS", 0.0), ("ATTEMPTS_MAX", 2)):
-        monkeypatch.setattr(limits, f"MIGRATE_{name}", value)
+    monkeypatch.setattr(limits, "MIGRATE_LOCK_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(migrate, "MIGRATE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(migrate, "MIGRATE_ATTEMPTS_MAX", 2)
     with psycopg.connect(old_database_url) as reader:
         reader.execute("SELECT count(*) FROM time_series")
         with pytest.raises(
@@ -101,7 +102,7 @@ def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch
 
 
 def test_migrate_ends_statement_that_keeps_locks(owner_url, migrations, monkeypatch):
-    monkeypatch.setattr(limits, "MIGRATE_STATEMENT_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(migrate, "MIGRATE_STATEMENT_SECONDS_MAX", 0.2)
     migrations.add("9001_slow", "SELECT pg_sleep(60)")
     with pytest.raises(StartupError, match=r"9001_slow failed .* statement timeout"):
         migrate.upgrade(owner_url)
@@ -146,7 +147,7 @@ def test_index_is_built_once_beside_writers(owner_url, migrations, count_waiting
 def test_index_left_invalid_is_replaced_by_next_attempt(owner_url, migrations, monkeypatch):
     add_index(migrations)
     with psycopg.connect(owner_url) as writer, monkeypatch.context() as shortly:
-        shortly.setattr(limits, "MIGRATE_CONCURRENT_SECONDS_MAX", 2)
+        shortly.setattr(migrate, "MIGRATE_CONCURRENT_SECONDS_MAX", 2)
         writer.execute("DELETE FROM runs WHERE experiment_id = 'one'")
         with pytest.raises(StartupError, match="9001_index failed and can be repeated"):
             migrate.upgrade(owner_url)

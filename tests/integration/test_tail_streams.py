@@ -28,7 +28,7 @@ from tbservice.types.identifiers import WorkspaceId
 
 pytestmark = pytest.mark.anyio
 
-GRANT_SECONDS, POLL_SECONDS = limits.LIVE_GRANT_SECONDS, limits.LIVE_POLL_SECONDS
+GRANT_SECONDS, POLL_SECONDS = tail.LIVE_GRANT_SECONDS, limits.LIVE_POLL_SECONDS
 
 
 @pytest.fixture
@@ -38,8 +38,9 @@ def experiment(api):
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch):
-    for name, seconds in {"POLL": 0.02, "GRANT": 0.1, "KEEPALIVE": 0.05}.items():
-        monkeypatch.setattr(limits, f"LIVE_{name}_SECONDS", seconds)
+    monkeypatch.setattr(limits, "LIVE_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(tail, "LIVE_GRANT_SECONDS", 0.1)
+    monkeypatch.setattr(tail, "LIVE_KEEPALIVE_SECONDS", 0.05)
 
 
 def steps_of(event):

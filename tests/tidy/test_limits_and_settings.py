@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 
 import pytest
 
 from support.source_code import ROOT, modules
+from tbservice.api.v1.uploads.batches import wire_limits
 from tbservice.settings import Settings
 
 UNITS = re.compile(
@@ -44,6 +46,20 @@ def test_every_limit_has_docstring_and_unit(module):
     assert limits
     assert not {name: text for name, text in limits.items() if text is None}
     assert not [name for name, text in limits.items() if not UNITS.search(f"{name} {text}".lower())]
+
+
+def test_limit_of_one_module_is_beside_its_code():
+    """Except limits that clients are told, and those that the services of tests have smaller."""
+    used = Counter(
+        name
+        for module in modules("service/tbservice")
+        for name in set(re.findall(r"\blimits\.([A-Z]\w+)", module.path.read_text()))
+    )
+    told = {name.upper() for name in wire_limits()}
+    small = "".join(path.read_text() for path in (ROOT / "tests/support").glob("*_service.py"))
+    (shared,) = (module for module in LIMITS if module.name == "tbservice.limits")
+    names = {name for name, _ in documented_names(shared.tree)} - {"KIB", "MIB"} - told
+    assert not {name for name in names if used[name] < 2 and f"limits.{name} = " not in small}
 
 
 def test_limits_beside_their_code_have_docstring_and_unit():

@@ -30,6 +30,21 @@ from tbservice.errors import StartupError
 ADVISORY_LOCK_ID = 8_317_446_903
 """Number of the advisory lock that lets one process migrate a database at a time: arbitrary."""
 
+MIGRATE_PAUSE_SECONDS: Final = 5.0
+"""Seconds between two attempts of a migration to lock its tables."""
+
+MIGRATE_STATEMENT_SECONDS_MAX: Final = 30.0
+"""Seconds a statement of a migration may take while the transaction's locks keep others out."""
+
+MIGRATE_CONCURRENT_SECONDS_MAX: Final = 24 * 3600.0
+"""Seconds a statement of a migration may take that works beside reads and writes."""
+
+MIGRATE_POLL_SECONDS: Final = 0.5
+"""Seconds between two looks whether another process still migrates the database."""
+
+MIGRATE_ATTEMPTS_MAX: Final = 100
+"""Attempts of a migration to lock its tables: about 13 minutes of the seconds above."""
+
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 """SQLSTATE of a lock that could not be acquired within lock_timeout (PostgreSQL, appendix A)."""
 
@@ -145,7 +160,7 @@ def _exclude_others(engine: Engine) -> Iterator[None]:
     with engine.connect() as db:
         while not db.execute(locked, {"number": ADVISORY_LOCK_ID}).scalar():
             db.rollback()
-            time.sleep(limits.MIGRATE_POLL_SECONDS)
+            time.sleep(MIGRATE_POLL_SECONDS)
         # Also replaces the portal of the SELECT, which would keep its snapshot.
         db.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         yield
@@ -191,7 +206,7 @@ def _repeat_while_in_use(
     engine: Engine, name: str, tables: list[str], run: Callable[[], object]
 ) -> None:
     """Run a transaction; run it again while it does not get its locks on these tables."""
-    for attempt in range(1, limits.MIGRATE_ATTEMPTS_MAX + 1):
+    for attempt in range(1, MIGRATE_ATTEMPTS_MAX + 1):
         try:
             run()
         except exc.OperationalError as error:
@@ -202,10 +217,10 @@ def _repeat_while_in_use(
             return
 
         blockers = describe_blockers(engine, tables)
-        if attempt < limits.MIGRATE_ATTEMPTS_MAX:
-            pause = f"trying again in {limits.MIGRATE_PAUSE_SECONDS:g} s"
+        if attempt < MIGRATE_ATTEMPTS_MAX:
+            pause = f"trying again in {MIGRATE_PAUSE_SECONDS:g} s"
             _print_line(f"{name}: a table is in use {blockers}; {pause}")
-            time.sleep(limits.MIGRATE_PAUSE_SECONDS)
+            time.sleep(MIGRATE_PAUSE_SECONDS)
 
     raise StartupError(
         f"{name} has changed nothing: a table was in use at each of {attempt} attempts "
@@ -219,7 +234,7 @@ def _run_once(engine: Engine, migration: Migration) -> None:
         distribution.set_timeouts(
             db,
             lock_seconds=limits.MIGRATE_LOCK_SECONDS_MAX,
-            statement_seconds=limits.MIGRATE_STATEMENT_SECONDS_MAX,
+            statement_seconds=MIGRATE_STATEMENT_SECONDS_MAX,
         )
         apply(db, migration.name)
         if migration.required_revision:
@@ -228,7 +243,7 @@ def _run_once(engine: Engine, migration: Migration) -> None:
 
 def _run_concurrently(engine: Engine, migration: Migration) -> None:
     """Run a migration outside a transaction: it waits for others, and nobody waits for it."""
-    milliseconds = round(limits.MIGRATE_CONCURRENT_SECONDS_MAX * 1000)
+    milliseconds = round(MIGRATE_CONCURRENT_SECONDS_MAX * 1000)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         # The role or the pooler may have shorter ones, made for requests.
         db.exec_driver_sql(f"SET statement_timeout = {milliseconds}")

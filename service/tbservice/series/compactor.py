@@ -35,6 +35,9 @@ COMPACTION_SETTLED_SECONDS: Final = 180
 Until then, its runs may be in the queue of the host that receives them.
 """
 
+COMPACTION_SEARCH_INTERVAL_SECONDS: Final = 600.0
+"""Mean seconds between two searches of one process for what another host has left uncompacted."""
+
 IDLE_SECONDS: Final = 30.0
 """Seconds without a batch after which a run is idle: its small write buffers are compacted too."""
 
@@ -108,7 +111,7 @@ class Compactor:
                 self._enqueue_backlog(COMPACTION_SEARCH_RECENT_SECONDS, COMPACTION_SETTLED_SECONDS)
             # At random, so that the processes of all hosts search in turn.
             share = _RANDOM.uniform(0.5, 1.5)
-            self._stopping.wait(share * limits.COMPACTION_SEARCH_INTERVAL_SECONDS)
+            self._stopping.wait(share * COMPACTION_SEARCH_INTERVAL_SECONDS)
 
     def _enqueue_backlog(self, *seconds: int) -> bool:
         """Queue what `find_backlog` finds; return whether it could search."""

@@ -23,6 +23,9 @@ from tbservice.settings import LogFormat
 LOG_REPEATS_MAX: Final = 20
 """Log records written per origin (line of code, exception type) and `LOG_WINDOW_SECONDS`."""
 
+LOG_WINDOW_SECONDS: Final = 60.0
+"""Seconds after which the suppressed log records of an origin are summed up in one line."""
+
 _CONTINUATION_PREFIX: Final = "  | "
 """Prefix of each line of a traceback: only the first line of a record starts with a digit."""
 
@@ -156,7 +159,7 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
             return
 
         now = self._clock()
-        self._close_windows(now - limits.LOG_WINDOW_SECONDS)
+        self._close_windows(now - LOG_WINDOW_SECONDS)
         window = self._windows.setdefault(_origin_of(record), _RateWindow(now))
         if window.written < LOG_REPEATS_MAX:
             window.written += 1

@@ -43,6 +43,12 @@ LIVE_EVENT_POINTS_MAX: Final = 10_000
 
 router = make_router(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"])
 
+LIVE_GRANT_SECONDS: Final = 4.0
+"""Seconds after which a live tail checks again that its reader may read."""
+
+LIVE_KEEPALIVE_SECONDS: Final = 15.0
+"""Seconds without data after which a live tail sends a comment, so that proxies keep it open."""
+
 MEDIA_TYPE: Final = "text/event-stream"
 
 _RETRY: Final = b"retry: 1000\n\n"  # milliseconds until the client reconnects
@@ -159,7 +165,7 @@ class _TailReader:
     @property
     def check_due_at(self) -> float:
         """Time of the monotonic clock at which a tail with this secret must check it again."""
-        return self.notifier.checked_at(self.grant, self.secret) + limits.LIVE_GRANT_SECONDS
+        return self.notifier.checked_at(self.grant, self.secret) + LIVE_GRANT_SECONDS
 
     async def check(self) -> None:
         """Raise the error of `grants.grant_read` if the client may no longer read.
@@ -242,7 +248,7 @@ async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> Asy
         event = b""  # free the last event: it can have megabytes, and the wait can take hours
         is_behind = has_more or reader.notifier.state(reader.grant) != version
         if not is_behind:
-            due_at = min(reader.check_due_at, sent_at + limits.LIVE_KEEPALIVE_SECONDS)
+            due_at = min(reader.check_due_at, sent_at + LIVE_KEEPALIVE_SECONDS)
             await reader.notifier.wait(reader.grant, version, max(0.0, due_at - time.monotonic()))
 
         try:
@@ -266,7 +272,7 @@ async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> Asy
         if event:
             yield event
             sent_at = time.monotonic()
-        elif time.monotonic() - sent_at >= limits.LIVE_KEEPALIVE_SECONDS:
+        elif time.monotonic() - sent_at >= LIVE_KEEPALIVE_SECONDS:
             yield _KEEPALIVE
             sent_at = time.monotonic()
 

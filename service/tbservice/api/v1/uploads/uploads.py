@@ -19,6 +19,9 @@ from tbservice.reading import console
 
 router = make_router(prefix="/api/v1/experiments/{experiment_id}/uploads", tags=["uploads"])
 
+UPLOAD_CONSOLE_LINES_MAX: Final = 1_001
+"""Lines (items) of a console with their times: 1,000, and one that says how many are left out."""
+
 _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -83,7 +86,7 @@ class UploadChange(FewFields):
     )
     console_times: list[_Seconds] | None = Field(
         default=None,
-        max_length=limits.UPLOAD_CONSOLE_LINES_MAX,
+        max_length=UPLOAD_CONSOLE_LINES_MAX,
         description="When each of its lines ended, by the uploader's clock: epoch seconds",
     )
     git_diff: str | None = Field(
