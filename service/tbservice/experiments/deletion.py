@@ -189,7 +189,7 @@ def index_again(
 def erase_person(db: Connection, user_id: UserId, rows: int) -> None:
     """Delete what is of no workspace of a deleted person: the last that is erased of them.
 
-    `rows` were deleted in workspaces. What a receipt is made of is recorded.
+    `rows` were deleted in workspaces. The facts of a receipt are recorded.
     """
     deleted = lock_due(db, Suspendable.PERSON, user_id)
     if deleted is None:

@@ -126,8 +126,8 @@ def describe_service(settings: Settings, server: str) -> Json:
     """Return the state of database, bucket and nodes, versions, the last backup, what was refused.
 
     Asks PostgreSQL and S3 itself, and the running service at the URL `server` for its nodes and
-    counters: of all workers of one host since they started. What cannot be asked is a sentence in
-    `problems`, which is empty if all is well. Raises Invalid for a URL that is none.
+    counters: of all workers of one host since they started. A part that cannot be asked is a
+    sentence in `problems`, which is empty if all is well. Raises Invalid for a URL that is none.
     """
     problems: list[str] = []
     shown: Json = {

@@ -65,7 +65,7 @@ def capture_console(lines_max: int) -> ConsoleTail:
     """Return the last lines of `sys.stdout` and `sys.stderr` of this process, since the first call.
 
     The streams write as before, and keep their identity: loggers and progress bars that have them
-    already are captured too. What other programs, and libraries below Python, print is not.
+    already are captured too. Output of other programs, and of libraries below Python, is not.
     """
     tail = _captured.get(os.getpid())
     if tail is None:

@@ -263,7 +263,7 @@ def bump_version(
                 -- Indexed: unchanged as long as lists may be behind, so that the update is HOT.
                 listed_bytes = CASE WHEN bytes + %(bytes)s > listed_bytes + listed_bytes / 20
                     THEN bytes + %(bytes)s ELSE listed_bytes END,
-                -- The same: by full minutes, at first by less. Citus has no now() in a CASE.
+                -- Rarely, too: by full minutes, at first by less. Citus has no now() in a CASE.
                 data_at = greatest(data_at, date_bin(CASE WHEN version = 0
                     THEN interval '1 microsecond' ELSE interval '1 minute' END, now(), data_at))
             WHERE experiment_id = %(experiment_id)s RETURNING version

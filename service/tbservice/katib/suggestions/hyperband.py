@@ -4,8 +4,8 @@ A bracket s begins with n configurations at resource r, and continues in rounds 
 of them at eta times the resource (Li et al. 2018). Katib keeps the position in settings that travel
 with every request, and answers with fewer suggestions than it was asked for at the end of a round,
 which its controller refuses. Here the position is read off the trials themselves: the resource of
-a trial says its round, its configuration's first resource its bracket. What a round cannot give
-yet is filled up from the next bracket.
+a trial says its round, its configuration's first resource its bracket. Suggestions that a round
+cannot give yet come from the next bracket.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def workspace_counter(workspace_id: WorkspaceId) -> str:
 def charge(db: Connection, counter_id: str, added: Usage) -> PendingResult:
     """Add to a counter if it stays within its maxima; else the result has no row.
 
-    Nothing is locked then. A counter that is missing has none either. What does not grow is not
-    checked: over a quota that was lowered, a point may still be replaced by a smaller one.
+    Nothing is locked then. A counter that is missing has none either. A number that does not grow
+    is not checked: over a quota that was lowered, a point may still be replaced by a smaller one.
     """
     grows = {"points": added.points, **added._asdict()}
     checks = [
@@ -238,7 +238,7 @@ def sum_granted(
 def create_of_workspace(db: Connection, workspace_id: WorkspaceId) -> None:
     """Create the counter of a workspace if it is missing: blobs that no other counter has.
 
-    Before a blob is added or deleted, or an experiment erased. What others add meanwhile changes
+    Call it before a blob is added or deleted, or an experiment erased. Concurrent additions change
     both sums alike.
     """
     counter_id = workspace_counter(workspace_id)

@@ -36,8 +36,8 @@ class UnknownSummary(NamedTuple):
 class SummaryColumns:
     """All scalar series of an experiment: last points, and summaries in `records`.
 
-    Their type is `summary_format.NATIVE_DTYPE`. Those of unknown summaries have a `not_finite` of
-    -1. Wall times are in seconds.
+    Their type is `summary_format.NATIVE_DTYPE`. An unknown summary has a `not_finite` of -1.
+    Wall times are in seconds.
     """
 
     series_ids: Int64s
