@@ -4,7 +4,6 @@ interruptions.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import numpy as np
@@ -18,7 +17,8 @@ from support import event_files
 from support.all_writers import NAME, write_files_of_all_writers
 from support.batches import ApiClient, scalars, segment, stream, texts
 from support.lazy import LazyModule
-from support.uploading import tensorboard_scalars, wait_until
+from support.subprocesses import run_to_end
+from support.uploading import tensorboard_scalars
 from tbupload.console.progress import ConsoleProgress
 from tbupload.errors import Refused
 from tbupload.events.filters import SeriesFilter
@@ -166,14 +166,26 @@ def test_export_killed_midway_resumes_with_missing_series(uploader, reader, expo
     )
     _, clean = export(experiment_id, name="clean")
     begun = clean.with_name("begun")
-    # Jobs of one run each, so that there is something to be killed between.
-    script = "from tbupload.export import plan; plan.RUNS_PER_JOB = 1; from tbupload.cli import main; main()"
+    # Jobs of one run each; it is killed at the end of the third one.
+    script = """
+import os
+from tbupload.cli import main
+from tbupload.export import plan, progress
+
+plan.POINTS_PER_JOB = 1
+done = []
+
+def job_done(_self, points):
+    done.append(points)
+    if len(done) == 3:
+        os.kill(os.getpid(), 9)
+
+progress.ExportProgress.job_done = job_done
+main()
+"""
     what = ("--experiment", experiment_id, "--format", "events", "--output", str(begun))
-    with subprocess.Popen(
-        [sys.executable, "-c", script, "export", *what], env=uploader.environment()
-    ) as process:
-        wait_until(lambda: len(whole_files(begun)) >= 3)
-        process.kill()
+    command = (sys.executable, "-c", script, "export", *what)
+    assert run_to_end(command, env=uploader.environment()).returncode == -9
     killed = whole_files(begun)
     assert 3 <= len(killed) < len(runs)
     begin_earlier(api, experiment_id, runs)
