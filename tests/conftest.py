@@ -153,7 +153,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def anyio_backend():
-    """What runs tests that are coroutines, in modules that are marked `anyio`."""
+    """Run coroutine tests by asyncio, in modules that are marked `anyio`."""
     return "asyncio"
 
 
