@@ -1,5 +1,5 @@
-"""What people upload attacks its readers, in a real browser, on one origin and on two: no script of it
-runs, nothing asks another host, and a script that did run would find nothing of the reader.
+"""Uploads attack their readers, in a real browser, on one origin and on two: no script of them runs,
+nothing asks another host, and a script that did run would find nothing of the reader.
 """
 
 from __future__ import annotations

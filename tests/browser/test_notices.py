@@ -1,4 +1,4 @@
-"""What the service adds to TensorBoard's page: the bar above it, and notices that replace it,
+"""The service's additions to TensorBoard's page: the bar above it, and notices that replace it,
 say what to do, and then open it.
 """
 

@@ -1,4 +1,4 @@
-"""What is executed on a cluster for each route and each call: one task, on one node, or documented."""
+"""Tasks on a cluster of each route and each call: one task, on one node, or documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batches write on a cluster, where their statements have other forms than on one server."""
+"""Batches are written on a cluster, where their statements have other forms than on one server."""
 
 import pytest
 from sqlalchemy import text

@@ -18,7 +18,7 @@ from support.uploading import Uploader, wait_until
 LARGE = os.urandom(1 << 20) * 33
 
 RECEIVED = 24 << 20
-"""What the first three pieces hold."""
+"""Bytes of the first three pieces."""
 
 
 class Network:

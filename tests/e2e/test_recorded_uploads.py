@@ -1,4 +1,4 @@
-"""What is recorded with real uploads on a live service: machine, environment, end, and metrics."""
+"""Records of real uploads on a live service: machine, environment, end, and metrics."""
 
 from __future__ import annotations
 

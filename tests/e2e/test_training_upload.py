@@ -1,4 +1,4 @@
-"""What the frameworks' callbacks share: URL, proof, hyperparameters, and manners without a server."""
+"""Behaviour that the frameworks' callbacks share: URL, proof, hyperparameters, and manners without a server."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def write(logdir, run, *events, count=3, append=False):
 
 
 def logged(**values):
-    """What a training script logs."""
+    """Return the summary that a training script logs of its hyperparameters."""
     info = SessionStartInfo()
     for key, value in values.items():
         info.hparams.add(key=key).value.number_value = value

@@ -297,7 +297,7 @@ INLINE, WHOLE, PIECES = (os.urandom(1_000) * count for count in (1, 300, 9_300))
 
 SIDE = b"1"
 PHOTOS = [[SIDE, SIDE, image] for image in (INLINE, WHOLE, PIECES)]
-"""What the server has of each step: width, height, image."""
+"""The server's image of each step: width, height, image."""
 
 
 def write_photos(logdir):

@@ -18,7 +18,7 @@ SOME_STATEMENTS = {"before": (1, 5), "after": (3, 8)}
 
 @pytest.fixture
 def arguments(tmp_path):
-    """What `tbupload` is given: a log directory of one run, and its hyperparameters."""
+    """Return the arguments of `tbupload`: a log directory of one run, and its hyperparameters."""
     path = tmp_path / "logdir" / "run" / "events.out.tfevents.1.host"
     event_files.write_records(path, [event_files.scalar_event("loss", 0, 1.0)])
     hparams = tmp_path / "hparams.json"

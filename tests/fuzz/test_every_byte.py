@@ -19,7 +19,7 @@ PAYLOAD_BYTES = 6
 
 
 def kind_of(payload):
-    """What a record holds, as far as reading it differs."""
+    """Return the kind of a record, as far as reading it differs."""
     event = pb.Event.FromString(payload)
     values = [
         (value.WhichOneof("value"), value.metadata.plugin_data.plugin_name)

@@ -44,7 +44,7 @@ CLASSIC = [
     }.items()
     for path in paths
 ]
-"""What the classic API answers to one who may read and says nothing more: they all want `read`."""
+"""Statuses of the classic API for one who may read and says nothing more: they all want `read`."""
 
 OPEN = {
     "/healthz",
@@ -86,7 +86,7 @@ def shared_database(shared_settings):
 
 @pytest.fixture(scope="module")
 def shared_world(shared_application, shared_settings, shared_database):
-    """What all routes that delete nothing are asked about."""
+    """The rows that all routes that delete nothing are asked about."""
     url = shared_settings.database_url.get_secret_value()
     return make_world(shared_application, shared_database, url)
 

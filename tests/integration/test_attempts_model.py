@@ -60,7 +60,7 @@ def arrivals(draw, files):
 
 
 class Model:
-    """What is shown and what the attempts are, from all points at once."""
+    """The shown points and the attempts, from all points at once."""
 
     def __init__(self, files):
         self.points = sorted((time, step) for file in files for time, step in file.points)

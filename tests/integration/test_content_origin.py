@@ -300,7 +300,7 @@ def test_session_means_nothing_on_content_origin(client, browser, experiment):
 
 @dataclass(frozen=True)
 class Opened:
-    """What a member has opened in a browser."""
+    """A page that a member has opened in a browser."""
 
     database: Database
     workspace_id: int

@@ -203,7 +203,7 @@ def test_compose_passes_every_setting_on():
 
 
 def test_compose_defaults_are_those_of_settings():
-    """What is empty in `.env`, as in env.example, is not told to the service as empty."""
+    """An empty variable of `.env`, as in env.example, is not told to the service as empty."""
     expected = {
         "database_url", "s3_endpoint", "s3_access_key", "s3_secret_key", "s3_path_style",
         "public_url", "allowed_hosts", "trusted_proxies", "grpc_plaintext", "workers",

@@ -24,7 +24,7 @@ needs_other_account = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can become another account"
 )
 PAGE = {"Origin": "http://pages.example", "Host": "pages.example"}
-"""What a browser sends for a page of another site, whose name may even lead to loopback (DNS
+"""Headers that a browser sends for a page of another site, whose name may even lead to loopback (DNS
 rebinding).
 """
 KEYS = ("", "none", "own")

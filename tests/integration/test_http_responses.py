@@ -1,4 +1,4 @@
-"""What all responses have in common: headers, methods, and redirects that never name the Host of
+"""Properties of all responses: headers, methods, and redirects that never name the Host of
 the request.
 """
 

@@ -1,4 +1,4 @@
-"""What clients can make the service write to its log: no forged records, and a bounded number."""
+"""Clients make the service write to its log: no forged records, and a bounded number."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def set_revision(url, revision):
 
 @pytest.fixture
 def check(database_url):
-    """What a server that starts finds out about the schema."""
+    """Return the check of the schema by a server that starts."""
 
     def check():
         database = Database(database_url, 1)

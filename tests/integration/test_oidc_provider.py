@@ -1,4 +1,4 @@
-"""What is accepted of OpenID providers: the certified one's answers, and nothing that is forged."""
+"""OpenID providers: the certified one's answers are accepted, and nothing that is forged."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What the service adds to TensorBoard's page, and the pages it shows instead, before the web app
+"""The service's additions to TensorBoard's page, and the pages it shows instead, before the web app
 loads.
 """
 

@@ -157,7 +157,7 @@ def test_hparams_replace_logged_ones_of_any_time(api, experiment, put, wall_time
 
 
 def test_hparams_have_time_of_request(api, experiment, put):
-    """What a script logged before and sends late does not replace them; what it logs later does."""
+    """Records that a script logged before and sends late do not replace them; later records do."""
     assert changed(put({"hparams": {"lr": 3}}))
     assert changed(put({"hparams": {"b": 3}}))
     for number, (wall_time, expected) in enumerate(((1.0, 3), (time.time() + 60, 9))):

@@ -1,7 +1,7 @@
-"""What a link to a slice shows: every route that reads is asked, by the link and by the owner, and no
+"""Links to a slice: every route that reads is asked, by the link and by the owner, and no
 answer may contain anything of the runs and tags outside of the slice.
 
-What is hidden is marked: see `support.read_routes`.
+Hidden data are marked: see `support.read_routes`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `pip wheel` builds can be installed, and runs with the packages that it asks for alone."""
+"""The result of `pip wheel` can be installed, and runs with the packages that it asks for alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for name in sys.argv[1:]:
 print(len(sys.argv) - 1)
 """
 NEEDS_OTHERS = ("tbupload.forward.forwarder", "tbupload.integrations")
-"""What imports packages that a plain install lacks: grpcio, and the frameworks."""
+"""Modules that import packages that a plain install lacks: grpcio, and the frameworks."""
 
 
 @pytest.fixture(scope="module")

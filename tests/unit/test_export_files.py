@@ -1,4 +1,4 @@
-"""What an export writes: records that protobuf and TensorBoard's framing read back, inside its
+"""Files of an export: records that protobuf and TensorBoard's framing read back, inside its
 directory.
 """
 

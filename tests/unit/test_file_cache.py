@@ -1,4 +1,4 @@
-"""What is kept in memory of the files and tags of very many runs."""
+"""Memory that the files and tags of very many runs take."""
 
 from support import event_files
 from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS

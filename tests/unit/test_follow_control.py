@@ -1,4 +1,4 @@
-"""What ends an upload that follows: the control that others call, and the end of a process."""
+"""Ends of an upload that follows: the control that others call, and the end of a process."""
 
 import os
 import signal

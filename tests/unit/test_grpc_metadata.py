@@ -1,4 +1,4 @@
-"""What the metadata and the address of a gRPC call say, and the addresses of a forwarder."""
+"""The metadata and the address of a gRPC call, and the addresses of a forwarder."""
 
 import pytest
 

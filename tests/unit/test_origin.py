@@ -1,4 +1,4 @@
-"""What an experiment records of its origin, and that secrets of the command are not part of it."""
+"""Records of an experiment's origin, of which secrets of the command are no part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages are made of, without a server: checks of forms, texts, escaping."""
+"""Parts of pages, without a server: checks of forms, texts, escaping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent of a projector config: the selected embeddings, as one segment, and a reason for
+"""The stream of a projector config: the selected embeddings, as one segment, and a reason for
 each other.
 """
 

@@ -22,7 +22,7 @@ from tbupload.export.session_table import FIXED_COLUMNS, SessionColumns, iter_co
 from tbupload.export.sessions import Session, SessionPage
 
 UNREADABLE = "\0" if sys.version_info < (3, 11) else ""
-"""What Python's own CSV reader cannot read."""
+"""A character that Python's own CSV reader cannot read."""
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters=UNREADABLE), max_size=8)
 VALUES = st.one_of(TEXTS, st.floats(), st.booleans())

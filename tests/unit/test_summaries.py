@@ -83,7 +83,7 @@ def make_ndarray(proto):
 
 
 def tensorboard_points(path):
-    """What TensorBoard makes of a file: by tag its metadata, and its points as numpy arrays."""
+    """Read a file with TensorBoard: by tag its metadata, and its points as numpy arrays."""
     series = {}
     for event in EventFileLoader(str(path)).Load():
         for value in event.summary.value:

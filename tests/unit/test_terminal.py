@@ -1,4 +1,4 @@
-"""What `tbupload` writes to a terminal: no control characters of files or servers, and valid JSON."""
+"""Output of `tbupload` to a terminal: no control characters of files or servers, and valid JSON."""
 
 import io
 import json

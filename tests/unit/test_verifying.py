@@ -1,4 +1,4 @@
-"""What a complete upload would have stored, and how the stored points differ, compared with plain
+"""Points that a complete upload would have stored, and their differences, compared with plain
 dictionaries.
 """
 

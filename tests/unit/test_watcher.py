@@ -1,4 +1,4 @@
-"""What is polled in a log directory that changes: new files, growing files, directories that vanish
+"""Polls of a log directory that changes: new files, growing files, directories that vanish
 and return.
 """
 

@@ -1,4 +1,4 @@
-"""What `tbupload` says of addresses where no tbhub server is, and of requests that one refuses."""
+"""Errors of `tbupload` for addresses where no tbhub server is, and for requests that one refuses."""
 
 from __future__ import annotations
 

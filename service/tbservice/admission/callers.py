@@ -165,7 +165,7 @@ class CallerLookup:
             self._known.pop(known, None)  # it has ended
         else:
             self._known[known] = caller, time.monotonic() + CALLER_CACHE_SECONDS
-            # Those that were looked up longest ago are the first to be dropped.
+            # Callers that were looked up longest ago are the first to be dropped.
             self._known.move_to_end(known)
             while len(self._known) > CALLER_CACHE_ITEMS_MAX:
                 self._known.popitem(last=False)

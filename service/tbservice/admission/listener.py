@@ -118,7 +118,7 @@ class Acceptor:
         self._waiting_max = waiting_connections_max()
         self._is_scheduled = False
         self._beginning: set[asyncio.Task[Any]] = set()
-        # What it accepts inherits this, so that to close a connection resets it. Closed otherwise,
+        # Its connections inherit this, so that to close a connection resets it. Closed otherwise,
         # each would leave this side a socket in TIME-WAIT: RFC 9293, section 3.6.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._listen()

@@ -66,7 +66,7 @@ class AdmissionMiddleware:
             if answer.has_begun:
                 raise
             forget_frames(error)
-            # What it held is for others, while its client waits for the refusal.
+            # Its share is for others, while its client waits for the refusal.
             turn.release()
             body.close()
             if await hold_refusal(scope):

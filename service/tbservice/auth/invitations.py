@@ -67,7 +67,7 @@ def invite(
         raise Invalid(f"expires_at must be in the future, and at most {days} days from now")
 
     members.lock_as_owner(db, grant)
-    # What a stolen token of a machine could leave behind would outlive it.
+    # An invitation of a stolen token of a machine would outlive it.
     people.require_enabled(db, members.require_person(grant))
     if invitations.count_open(db, grant.workspace_id) >= OPEN_INVITATIONS_ITEMS_MAX:
         raise Conflict("too many invitations are open: revoke some that are not needed")

@@ -40,7 +40,7 @@ def _select(db: Connection, query: str, sql_type: str, subjects: tuple[str, ...]
         return f"NULL::{sql_type}"
     reason = "x.reason"
     if has_column(db, "suspensions", "deleted_at"):
-        # What is deleted looks as if it were not there, also if it is suspended, too.
+        # A deleted object looks as if it were not there, also if it is suspended, too.
         reason = "CASE WHEN x.deleted_at IS NULL THEN x.reason ELSE '' END"
     rows = f"FROM suspensions AS x WHERE x.subject = ANY (ARRAY[{', '.join(subjects)}])"
     found = query.format(f"x.subject || chr(10) || {reason}", rows)

@@ -169,7 +169,7 @@ def list_session_groups(
     chosen = grouping.choose()
     page = chosen[request.start_index :][: request.slice_size].tolist()
     members = [session for group in page for session in groups.members(group)]
-    # What sessions were chosen by is not read again: it may be another by now.
+    # The values that sessions were chosen by are not read again: they may be others by now.
     _read_statuses(sessions, members, with_ends=not is_by_end, with_ages=not is_by_age)
     return SessionGroupPage(grouping.render(page, members), len(chosen))
 

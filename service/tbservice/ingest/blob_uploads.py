@@ -184,7 +184,7 @@ def _begin_upload(
         delete_stale_uploads(database, objects)
         with database.transaction(grant) as db:
             is_known = blobs.find(db, grant.workspace_id, sha256) is not None
-            # What is unfinished is in the bucket as well, up to its size.
+            # Unfinished uploads are in the bucket as well, up to their size.
             unfinished = _check_unfinished(db, grant)
             charges.reserve_blobs(db, grant, 0 if is_known else size + unfinished)
         # A key of its own: parts that do not have the digest must not replace an object in use.

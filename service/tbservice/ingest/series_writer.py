@@ -126,7 +126,7 @@ def _create_missing(
 
     for ids, series_id in created.items():
         new[ids].series_id = series_id
-    # Those that another transaction created first are locked by the caller, like all known ones.
+    # Series that another transaction created first are locked by the caller, like all known ones.
     return {keys[ids]: new[ids] for ids in created}
 
 

@@ -120,7 +120,7 @@ def merge_rows(
             if window.through == through:
                 window = unsorted.read_window(through)
 
-    # What follows the last sealed block.
+    # The points that follow the last sealed block.
     while True:
         yield window.points
         if window.through is None:

@@ -62,7 +62,7 @@ def write_graphs(logdir: str) -> None:
 
 
 def write_keras(logdir: str) -> None:
-    """What Keras' own callback leaves behind: scalars, histograms and the model's configuration."""
+    """Write with Keras' own callback: scalars, histograms and the model's configuration."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="dense")])
     model.compile("sgd", "mse")

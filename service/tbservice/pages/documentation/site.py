@@ -109,7 +109,7 @@ def render_page(name: str) -> Markup | None:
         for child in token.children or ():
             _resolve(child, name)
     rendered = parser.renderer.render(tokens, parser.options, {})
-    # What scrolls sideways is reached by keyboard.
+    # A block that scrolls sideways is reached by keyboard.
     rendered = rendered.replace("<th></th>", "<td></td>")  # a header without text names nothing
     rendered = rendered.replace("<pre>", '<pre tabindex="0">')
     rendered = rendered.replace("<table>", '<div class="table-scroll" tabindex="0"><table>')

@@ -42,7 +42,7 @@ class ForwardedSignals:
                 if number != signal.SIGCHLD and not is_of_group:
                     child.send_signal(number)
         finally:
-            # Those that have come until now were for the child, and it has ended. The next one is
+            # Signals that have come until now were for the child, and it has ended. The next one is
             # for what this process does then.
             while signal.sigpending() & self._numbers:
                 signal.sigwait(self._numbers)
