@@ -31,17 +31,11 @@ BENCHMARKS = (
     "small",
     "sample",
     "page",
-    "runs",
     "charts",
     "shown",
-    "curves",
-    "aggregates",
     "export",
     "fairness",
     "tenants",
-    "quotas",
-    "deletion",
-    "search",
     "citus",
 )
 """In the order of a point's path; what needs more than this project is last."""

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import psycopg
-import quotas
 from bench import Bench, say
 from logdirs import MILLION, write_scalars
 from machine import cpu_seconds, report, spent
@@ -111,13 +110,7 @@ def measure(bench: Bench) -> None:
 
         rounds = max(3, bench.rounds)
         pair = Pair(plain, distributed, make_batches(MILLION), logdir, rounds, bench.scale)
-        cases = {
-            "bulk": bulk,
-            "uploader": uploader,
-            "flushes": flushes,
-            "samples": sample,
-            "quotas": quota,
-        }
+        cases = {"bulk": bulk, "uploader": uploader, "flushes": flushes, "samples": sample}
         for name, case in cases.items():
             if bench.is_chosen(name):
                 case(pair)
@@ -260,23 +253,6 @@ def flushes(pair: Pair) -> None:
     say(f"of it: {each}")
     servers = (used[f"{name}'s server"] / count * 1e3 for name in ("plain", "cluster"))
     report("CPU of the service a flush: plain, Citus", "{:.2f}, {:.2f} ms".format(*servers))
-
-
-def quota(pair: Pair) -> None:
-    """Upload to the cluster with eight uploaders at once: without a quota, with a far or near one."""
-    bodies = list(map(quotas.make_body, range(quotas.BATCHES)))
-    cpu: defaultdict[str, list[float]] = defaultdict(list)
-    seconds: defaultdict[str, list[float]] = defaultdict(list)
-    for number in range(2 * pair.rounds + 1):
-        for case in (quotas.NO_QUOTA, quotas.FAR, quotas.NEAR):
-            quotas.set_quota(pair.cluster, case)
-            used, took = quotas.upload(pair.cluster, bodies)
-            if number:  # the first turn creates pools and plans
-                cpu[case].append(sum(used.values()))
-                seconds[case].append(took)
-    for case in (quotas.FAR, quotas.NEAR):
-        for what, values in (("processor time", cpu), ("time", seconds)):
-            quotas.report_ratio(case, what, values[case], quotas.NO_QUOTA, values[quotas.NO_QUOTA])
 
 
 class _Loop:

@@ -114,12 +114,6 @@ def median_of(ask: Callable[[], object], rounds: int) -> float:
     return statistics.median(time_each(ask, rounds + 1)[1:])
 
 
-def tell_times(seconds: list[float]) -> str:
-    """Median of these times, and the longest of several."""
-    median = f"{statistics.median(seconds) * 1e3:.0f} ms"
-    return median if len(seconds) == 1 else f"{median} (at most {max(seconds) * 1e3:.0f})"
-
-
 def report_memory(process_id: int, when: str, target: str = "") -> None:
     """Print what a worker has resident, and the most it had."""
     now, most = resident_memory(process_id) / 2**20, peak_memory(process_id) / 2**20
