@@ -1,6 +1,5 @@
 """The server alone: prepared batches to committed, against COPY of the same points into a bare
-row-per-point table; small requests, against `/healthz` and a bare statement; and both kinds of
-uploads with summaries of series and without.
+row-per-point table; and small requests, against `/healthz` and a bare statement.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from logdirs import Size
 from machine import report, spent, time_each, told
 from prepared import make_batches, make_columns, send
 from service import Service
-from summary_cost import measure_summaries
 from upload import check_readable
 
 from support.batches import PROTOBUF
@@ -53,15 +51,13 @@ _ROW = np.dtype(
 
 
 def measure(bench: Bench) -> None:
-    """Measure prepared batches, small requests and summaries; `--only` takes one of the three."""
+    """Measure prepared batches and small requests; `--only` takes one of the two."""
     with bench.new_service() as service:
         say(", ".join(f"{name} {service.query(f'SHOW {name}')[0][0]}" for name in SETTINGS))
         if bench.is_chosen("batches"):
             _measure_batches(bench, service)
         if bench.is_chosen("requests"):
             _measure_requests(service)
-    if bench.is_chosen("summaries"):
-        measure_summaries(bench)
 
 
 def _measure_batches(bench: Bench, service: Service) -> None:
