@@ -13,10 +13,9 @@ from tbservice.types.experiments import ExperimentUsage, UsageGroup
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 from tbservice.types.quotas import Usage
 
-_NO_COUNTERS: Final = """
-    (SELECT NULL AS experiment_id, 0 AS scalars, 0 AS tensors, 0 AS blob_sequences,
-        0 AS tensor_bytes, 0 AS blob_bytes WHERE false)
-"""
+_NO_COUNTERS: Final = (
+    f"(SELECT NULL AS experiment_id, 0 AS {', 0 AS '.join(Usage._fields)} WHERE false)"
+)
 """Before the migration: all experiments count as what arrived."""
 
 _SUMS: Final = ", ".join(f"sum({name})::bigint AS {name}" for name in Usage._fields)

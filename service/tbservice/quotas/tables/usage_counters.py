@@ -34,14 +34,14 @@ _COUNTS: Final = {"points": _POINTS, "tensor_bytes": "u.tensor_bytes", "blob_byt
 _MAXIMA: Final = {name: f"{name}_max" for name in COUNTED}
 _IS_LIVE: Final = "(u.reserved_until IS NULL OR u.reserved_until > now())"
 
-_UNCOUNTED: Final = """
-    SELECT e.points AS scalars, 0 AS tensors, 0 AS blob_sequences, 0 AS tensor_bytes,
-        0 AS blob_bytes
-    FROM experiments AS e
+_UNCOUNTED: Final = f"""
+    SELECT e.points AS {", 0 AS ".join(Usage._fields)} FROM experiments AS e
     WHERE e.workspace_id = :workspace_id
         AND NOT EXISTS (SELECT FROM usage_counters AS u WHERE u.experiment_id = e.experiment_id)
+"""  # noqa: S608 - constants
+"""Experiments from before the migration that nothing was added to since: points that arrived, as
+the first field.
 """
-"""Experiments from before the migration that nothing was added to since: points that arrived."""
 
 
 def exist(db: Connection) -> bool:
@@ -108,8 +108,7 @@ def create(db: Connection, workspace_id: WorkspaceId, counter_id: str, usage: Us
     db.execute(
         text(f"""
             INSERT INTO usage_counters (experiment_id, workspace_id, {_COLUMNS})
-            VALUES (:counter_id, :workspace_id,
-                :scalars, :tensors, :blob_sequences, :tensor_bytes, :blob_bytes)
+            VALUES (:counter_id, :workspace_id, {", ".join(f":{name}" for name in Usage._fields)})
             ON CONFLICT (experiment_id) DO UPDATE SET
                 {", ".join(f"{name} = excluded.{name}" for name in Usage._fields)}
         """),  # noqa: S608 - constants above
@@ -146,11 +145,9 @@ def set_maxima(db: Connection, counter_id: str, maxima: Mapping[str, int]) -> No
 
 def reset_maxima(db: Connection, workspace_id: WorkspaceId) -> None:
     """Let all experiments of a workspace look at its quota before they grow again."""
-    statement = text("""
-        UPDATE usage_counters SET points_max = 0, tensor_bytes_max = 0, blob_bytes_max = 0
-        WHERE workspace_id = :workspace_id
-    """)
-    db.execute(statement, {"workspace_id": workspace_id})
+    assigned = ", ".join(f"{column} = 0" for column in _MAXIMA.values())
+    statement = f"UPDATE usage_counters SET {assigned} WHERE workspace_id = :workspace_id"  # noqa: S608 - constants
+    db.execute(text(statement), {"workspace_id": workspace_id})
 
 
 _LOWERED: Final = ", ".join(

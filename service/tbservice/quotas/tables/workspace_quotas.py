@@ -138,9 +138,9 @@ def list_of_account(db: Connection, account: UserId) -> list[WorkspaceId]:
 
 def list_plans(db: Connection) -> dict[str, Quota]:
     """Return the plans by name."""
-    columns = ", ".join(list_limits(db))
-    rows = db.execute(text(f"SELECT name, {columns} FROM quota_plans ORDER BY name"))  # noqa: S608 - constants
-    return {row.name: Quota(*row[1:]) for row in rows}
+    limits = list_limits(db)
+    rows = db.execute(text(f"SELECT name, {', '.join(limits)} FROM quota_plans ORDER BY name"))  # noqa: S608 - constants
+    return {row.name: Quota(**dict(zip(limits, row[1:], strict=True))) for row in rows}
 
 
 def replace_plans(db: Connection, plans: Mapping[str, Quota]) -> None:
