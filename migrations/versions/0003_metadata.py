@@ -1,8 +1,8 @@
 """Add metadata of experiments: tags, notes, properties, origin, size, deletion, and words to find.
 
 Search must be fast in a workspace of 100,000 experiments, under row-level security, which allows
-only leakproof operators as conditions of an index. The operators of full text search, arrays and
-trigrams are not leakproof; comparisons of text are: so a word is a row.
+only leakproof operators as conditions of an index. Those of full text search, arrays and trigrams
+are not leakproof; comparisons of text are: so a word is a row.
 """
 
 from alembic import op

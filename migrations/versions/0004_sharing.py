@@ -22,7 +22,7 @@ ALTER TABLE experiments
 CREATE INDEX experiments_by_source ON experiments (snapshot_of) WHERE snapshot_of IS NOT NULL;
 """
 
-# Readers of a restricted link see these instead of the tables of the same name: their transactions
+# What readers of a restricted link see instead of the tables of the same name: their transactions
 # have this schema alone in their search_path (store/link_views.py). So a table without a view does
 # not exist for them. `tbhub.visible_runs` and `tbhub.visible_tags` are an array of ids, or '*' for
 # all; without these settings nothing is visible. Row policies would do the same, but cost everybody
