@@ -29,8 +29,8 @@ def owner_url(servers, database_url):
 def test_migrate_names_who_is_in_its_way_on_any_node(
     cluster, owner_url, database_url, tmp_path, monkeypatch
 ):
-    for name, value in (("LOCK_SECONDS_MAX", 0.2), ("PAUSE_SECONDS", 0.0), ("ATTEMPTS_MAX", 1)):
-        monkeypatch.setattr(limits, f"MIGRATE_{name}", value)
+    monkeypatch.setattr(limits, "MIGRATE_LOCK_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(migrate, "MIGRATE_ATTEMPTS_MAX", 1)
     migrations = Migrations(tmp_path / "migrations", monkeypatch)
     statement = "ALTER TABLE time_series ADD COLUMN note text"
     migrations.add("9001_series_note", statement, LOCKS={"time_series": "ACCESS EXCLUSIVE"})

@@ -6,11 +6,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
-import psycopg
 import pytest
 from sqlalchemy import text
 
 from support.direct_writer import new_grant, write_points
+from support.statements import record_statements
 from tbservice import limits, sample_order
 from tbservice.ingest.door import PointWriter
 from tbservice.reading import catalog
@@ -212,19 +212,13 @@ def test_concurrent_writers_and_compactors_equal_one_writer(series):
 
 def test_compaction_statements_do_not_grow_with_series(database, monkeypatch, pytestconfig):
     """Steps in no order make compaction run every kind of statement."""
-    statements, execute = [], psycopg.Cursor.execute
-
-    def record_execute(cursor, statement, *arguments, **options):
-        statements.append(statement)
-        return execute(cursor, statement, *arguments, **options)
 
     def count_statements(tags):
         series = Series(database)
         for first, end in ((20_000, 21_500), (0, 1_500), (3_000, 11_000)):
             series.write(np.arange(first, end), tags=tags)
         with monkeypatch.context() as patch:
-            patch.setattr(psycopg.Cursor, "execute", record_execute)
-            statements.clear()
+            statements = record_statements(patch)
             assert series.merge(compact_idle=True).series == len(tags)
         return len(statements)
 

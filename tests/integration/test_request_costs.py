@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from functools import partial
 
 import anyio.to_thread
-import psycopg
 import pytest
 from starlette.requests import Request
 
 from support.batches import PROTOBUF, batch, scalars, segment, stream
+from support.statements import record_statements
 from support.waiting import wait_until
 from tbservice.audit.acts import Act
 from tbservice.audit.recording import record
@@ -26,24 +25,20 @@ def count(monkeypatch, client):
     """Return a function that makes a request, and returns it with what it cost."""
     # It stores counts of requests meanwhile, for which the pool opens another connection.
     client.app.state.traffic.stop()
-    execute, run_sync = psycopg.Cursor.execute, anyio.to_thread.run_sync
+    run_sync = anyio.to_thread.run_sync
 
     def count(ask):
         ask()  # admission caches the caller; connections are opened
-        counts = Counter()
-
-        def record_execute(cursor, statement, *arguments, **options):
-            counts["statements"] += 1
-            return execute(cursor, statement, *arguments, **options)
+        threads = []
 
         async def record_run(*arguments, **options):
-            counts["threads"] += 1
+            threads.append(arguments)
             return await run_sync(*arguments, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(psycopg.Cursor, "execute", record_execute)
+            statements = record_statements(patch)
             patch.setattr(anyio.to_thread, "run_sync", record_run)
-            return ask(), counts
+            return ask(), {"threads": len(threads), "statements": len(statements)}
 
     return count
 
