@@ -41,6 +41,8 @@ NEXT = re.compile(r"upload, in another terminal: (.* --logdir runs/)")
 READY = re.compile(r"^tbhub is ready at (http://127\.0\.0\.1:\d+)$")
 IDLE_BYTES_MAX = 640 << 20
 STOP_SECONDS_MAX = 20
+CONFIG = "configuration/tbhub/config.toml"
+"""In XDG_CONFIG_HOME, where both programs must look for it."""
 
 
 @pytest.fixture
@@ -134,7 +136,7 @@ class Up:
         ]
 
     def token(self):
-        return tomllib.loads((self.home / ".config/tbhub/config.toml").read_text())["token"]
+        return tomllib.loads((self.home / CONFIG).read_text())["token"]
 
     def request(self, method, path, **options):
         headers = {"Authorization": f"Bearer {self.token()}"}
@@ -156,7 +158,7 @@ def environment(home):
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("TBHUB_", "XDG_"))
     }
-    return kept | {"HOME": str(home)}
+    return kept | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "configuration")}
 
 
 @contextlib.contextmanager
@@ -231,7 +233,7 @@ def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
             *("scalars", "images", "histograms", "text", "hparams", "graphs", "mesh", "projector")
         } <= set(plugins["plugins"])
         assert up.where_token_is == (
-            f"server and token are in {home}/.config/tbhub/config.toml, where tbupload finds them"
+            f"server and token are in {home}/{CONFIG}, where tbupload finds them"
         )
         assert up.url in upload_as_printed(home, up.next_command)
         _, _, read = up.read_command.partition("list what is there: ")
@@ -271,7 +273,7 @@ def test_up_keeps_committed_data_and_leaves_no_process(used_home):
         assert up.sign_in.startswith(f"sign in within 15 minutes, once: {up.url}/sign-in/link?")
         links.append(up.sign_in)
         up.create("one")
-        config = home / ".config/tbhub/config.toml"
+        config = home / CONFIG
         assert tomllib.loads(config.read_text())["server"] == up.url
         assert stat.S_IMODE(config.stat().st_mode) == 0o600
         token = up.token()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tbupload.errors import OutputError, UsageError
+from tbwire import config_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -72,18 +73,11 @@ class Access:
 
 
 def config_path(environment: Mapping[str, str]) -> Path:
-    """Return TBHUB_CONFIG, or `tbhub/config.toml` in XDG_CONFIG_HOME (by default `~/.config`).
-
-    Raises UsageError if there is neither, nor a home directory.
-    """
-    override = environment.get("TBHUB_CONFIG")
-    if override:
-        return Path(override).expanduser()
+    """Return the path of the configuration file; raise UsageError if there is no home directory."""
     try:
-        base = environment.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+        return config_file.config_path(environment)
     except RuntimeError as error:
         raise UsageError("there is no home directory: set TBHUB_CONFIG to a file") from error
-    return Path(base, "tbhub", "config.toml")
 
 
 def read_config(path: Path) -> Config:

@@ -40,11 +40,6 @@ def write_client_config(
     return _write(file, {**config, "server": server, "token": token}, _cut_tables(text))
 
 
-def client_config_file() -> Path:
-    """Return the path of the configuration file that `tbupload` reads."""
-    return Path(os.environ.get("TBHUB_CONFIG") or Path.home() / ".config" / "tbhub" / "config.toml")
-
-
 def _cut_tables(text: str) -> str:
     """Return a TOML file's text from its first table on: other profiles of `tbupload`."""
     lines = text.splitlines(keepends=True)

@@ -19,12 +19,13 @@ from tbservice.auth.workspaces import create_workspace, list_workspaces
 from tbservice.db import migrate
 from tbservice.db.database import Database
 from tbservice.errors import Forbidden, StartupError
-from tbservice.local.client_config import client_config_file, write_client_config
+from tbservice.local.client_config import write_client_config
 from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.server import bind, workers
 from tbservice.server.app import create_app
 from tbservice.server.grpc_port import reserve_grpc_port
 from tbservice.types.people import Role
+from tbwire.config_file import config_path
 
 MONITOR_SECONDS = 0.5
 """Seconds between two checks of the servers.
@@ -70,7 +71,7 @@ def prepare(instance: Instance, url: str, report: Report) -> Owner:
             token = _create_owner_token(database)
             instance.directory.write(token_file, token + "\n")
         warning = write_client_config(
-            client_config_file(), url, token, lambda other: _is_accepted(database, other)
+            config_path(os.environ), url, token, lambda other: _is_accepted(database, other)
         )
     if warning is not None:
         report(f"{warning} This server's URL is {url}; its owner token is in {token_file}")

@@ -13,11 +13,11 @@ from types import FrameType
 
 from tbservice.errors import StartupError
 from tbservice.local import terminal
-from tbservice.local.client_config import client_config_file
 from tbservice.local.embedded.accounts import can_use_namespace, is_reachable
 from tbservice.local.embedded.instance import Instance
 from tbservice.local.embedded.postgres import find_programs
 from tbservice.server import bind
+from tbwire.config_file import config_path
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -85,7 +85,7 @@ def first_steps(url: str, token_file: Path, *, is_configured: bool, is_new: bool
     program = _shown_program("tbupload")
     command = f"{program} --logdir runs/"
     if is_configured:
-        token = f"server and token are in {client_config_file()}, where tbupload finds them"
+        token = f"server and token are in {config_path(os.environ)}, where tbupload finds them"
         print_token = f"{program} token print"
     else:
         token = f"the owner token is in {token_file}"
