@@ -24,8 +24,8 @@ from tbservice.types.identifiers import ExperimentId
 class StoredPoints:
     """Points that one transaction stored in one experiment, superseded ones included.
 
-    `grant` is of the experiment that has them now, `user_id` of it who stored them. `updates` says
-    what was added to each series: nothing for a frozen copy, of which only the size is known.
+    `grant` is on the experiment that has them now; its `user_id` is the person who stored them.
+    `updates` says what was added to each series; of a frozen copy, only the size is known.
     """
 
     grant: ExperimentGrant
