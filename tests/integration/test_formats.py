@@ -23,7 +23,7 @@ from tbservice.errors import NotFound
 from tbservice.reading.full_scan import stream_all
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Selection
-from tbupload.export import points, remote_series
+from tbupload.export import points
 from tbwire import frames, tensors, wire_pb2
 from tbwire.points import DataClass
 
@@ -120,12 +120,11 @@ def read(api, experiment_id, kind, **query):
         "csv": by_series(csv_rows(answers["csv"].text)),
         "parquet": by_series(table_rows(pq.read_table(io.BytesIO(answers["parquet"].content)))),
         "arrow": by_series(table_rows(pa.ipc.open_stream(answers["arrow"].content).read_all())),
-        "points": {
-            (part.series.run, part.series.tag): points_of(part.columns)
-            for part in remote_series.whole_series(
-                points._decode_parts(frames.decode_frames(cut(answers["points"].content)))
-            )
-        },
+        "points": by_series(
+            (part.series.run, part.series.tag, *point)
+            for part in points._decode_parts(frames.decode_frames(cut(answers["points"].content)))
+            for point in points_of(part.columns)
+        ),
     }
     return by_format, columnar
 

@@ -62,6 +62,19 @@ def test_limit_of_one_module_is_beside_its_code():
     assert not {name for name in names if used[name] < 2 and f"limits.{name} = " not in small}
 
 
+def test_limit_of_one_module_of_the_client_is_beside_its_code():
+    """Except the defaults of `ReadLimits`."""
+    (shared,) = (module for module in LIMITS if module.name == "tbupload.limits")
+    used = Counter(each for module in modules("uploader/tbupload") for each in module.imports)
+    defaults = {node.id for node in shared.nodes if is_read(node)}
+    names = {name for name, _ in documented_names(shared.tree)} - defaults
+    assert not {name for name in names if used[f"tbupload.limits.{name}"] < 2}
+
+
+def is_read(node):
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+
+
 def test_limits_beside_their_code_have_docstring_and_unit():
     """A public constant of the service that ends in _MAX or _MIN is a limit, wherever it is."""
     limits = {

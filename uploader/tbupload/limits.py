@@ -23,24 +23,6 @@ SKELETON_FIELD_BYTES_MAX: Final = 16 << 10
 SKELETON_BYTES_MAX: Final = 16 << 20
 """Bytes loaded of one summary value of such a record: more than any accepted tensor needs."""
 
-EXPANDED_TENSOR_BYTES_MAX: Final = 16 << 20
-"""Bytes of a tensor after decoding: string lengths, varints and repeated elements expanded.
-
-`TensorProto` may be far smaller (tensorflow/core/framework/tensor.proto: repeated last element).
-"""
-
-LOADED_TENSORS_BYTES_MAX: Final = 12 << 20
-"""Tensors loaded of a long record; further ones are read when they are sent as objects."""
-
-LOADED_TENSOR_BYTES_MIN: Final = 1 << 20
-"""A tensor of a long record up to this size is always loaded: there may be many."""
-
-RECORD_TENSORS_BYTES_MAX: Final = 24 << 20
-"""Tensors and small blobs loaded of one record: more than any request may contain."""
-
-CHUNK_TENSORS_BYTES_MAX: Final = 32 << 20
-"""Decoded tensors and small blobs after which a chunk ends, since few bytes may expand to many."""
-
 TENSOR_RANK_MAX: Final = 64
 """Dimensions of a tensor: the limit of numpy 2 (`NPY_MAXDIMS`)."""
 
@@ -53,20 +35,8 @@ RESPONSE_BYTES_MAX: Final = 128 << 20
 Responses of tbhub are far smaller.
 """
 
-RESPONSE_SECONDS_MAX: Final = 900.0
-"""Time from the first to the last byte of such a response body."""
-
-LOST_POINTS_MAX: Final = 100_000
-"""Points that one response may report as left out because their objects are lost."""
-
-ERROR_BYTES_MAX: Final = 64 << 10
-"""Bytes that are read of the body of an error response."""
-
 ERROR_DETAIL_CHARS_MAX: Final = 2_000
 """Characters that are shown of a server's error message."""
-
-RETRY_AFTER_SECONDS_MAX: Final = 300.0
-"""Upper bound on the delay that a server requests (Retry-After, RFC 9110, section 10.2.3)."""
 
 LISTING_PAGES_MAX: Final = 100_000
 """Pages of a listing (of hundreds or thousands of items); more are treated as an endless loop."""
@@ -74,18 +44,8 @@ LISTING_PAGES_MAX: Final = 100_000
 LISTING_BYTES_MAX: Final = 4 << 30
 """Bytes of all pages of a listing."""
 
-PAGE_TOKEN_CHARS_MAX: Final = 100_000
-"""Characters of a page token: it may contain the names of a run and a tag."""
-
 WIRE_LIMIT_MAX: Final = 1 << 30
 """Upper bound (bytes, chars, points) of each limit that a server announces: it bounds memory."""
-
-
-FORWARDED_MESSAGE_BYTES_MAX: Final = 64 << 20
-"""Bytes of a gRPC message to be forwarded; the server has a limit of its own."""
-
-HPARAMS_FILE_BYTES_MAX: Final = 64 << 20
-"""Bytes of a file of hyperparameters (`--hparams`)."""
 
 
 @dataclass(frozen=True)

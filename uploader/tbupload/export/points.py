@@ -3,8 +3,7 @@
     for part in read_points(transport, experiment_id, "scalars", {"run": ["a", "b"]}):
         part.series.run, part.series.tag, part.columns.steps, part.columns.values, part.is_last
 
-A long series arrives in several consecutive parts, in step order, so memory is bounded by one part;
-`remote_series.whole_series` joins them.
+A long series arrives in several consecutive parts, in step order, so memory is bounded by one part.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -21,11 +20,14 @@ from tbupload.export.point_decoding import decode_points
 from tbupload.export.remote_series import LostPoint, RemoteSeries, SeriesPart
 from tbupload.http.json_calls import experiment_path
 from tbupload.http.transport import Transport
-from tbupload.limits import ERROR_DETAIL_CHARS_MAX, LOST_POINTS_MAX, RESPONSE_BYTES_MAX
+from tbupload.limits import ERROR_DETAIL_CHARS_MAX, RESPONSE_BYTES_MAX
 from tbwire import frames, read_pb2
 from tbwire.messages import parse
 from tbwire.points import DataClassName
 from tbwire.tensorboard_pb2 import SummaryMetadata
+
+LOST_POINTS_MAX: Final = 100_000
+"""Points that one response may report as left out because their objects are lost."""
 
 
 def read_points(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Union
 
 from tbupload.events.points import Tensor
-from tbwire.points import SLOTS, BlobSequencePoints, ScalarPoints, TensorPoints, concatenate
+from tbwire.points import SLOTS, BlobSequencePoints, ScalarPoints, TensorPoints
 
 
 @dataclass(frozen=True)
@@ -66,14 +65,3 @@ class SeriesPart:
     columns: Columns
     is_last: bool
     sampling: str
-
-
-def whole_series(parts: Iterable[SeriesPart]) -> Iterator[SeriesPart]:
-    """Yield each series as one part: memory is bounded by the longest series."""
-    pending: list[SeriesPart] = []
-    for part in parts:
-        pending.append(part)
-        if part.is_last:
-            columns = concatenate([part.columns for part in pending])
-            yield SeriesPart(part.series, columns, True, part.sampling)
-            pending = []

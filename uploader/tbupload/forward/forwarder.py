@@ -20,7 +20,9 @@ import grpc
 
 from tbupload.errors import UsageError
 from tbupload.forward.addresses import GrpcTarget
-from tbupload.limits import FORWARDED_MESSAGE_BYTES_MAX
+
+FORWARDED_MESSAGE_BYTES_MAX: Final = 64 << 20
+"""Bytes of a gRPC message to be forwarded; the server has a limit of its own."""
 
 _KATIB: Final = ("/api.v1.beta1.",)
 _PROBES: Final = ("/grpc.health.v1.Health/Check",)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tbupload.errors import Refused
 from tbupload.http.response_schema import Json, Schema, unreadable_answer
 from tbupload.http.transport import Response, Transport
-from tbupload.limits import LISTING_BYTES_MAX, LISTING_PAGES_MAX, PAGE_TOKEN_CHARS_MAX
+from tbupload.limits import LISTING_BYTES_MAX, LISTING_PAGES_MAX
+
+PAGE_TOKEN_CHARS_MAX: Final = 100_000
+"""Characters of a page token: it may contain the names of a run and a tag."""
 
 
 class JsonCalls:

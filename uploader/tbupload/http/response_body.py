@@ -12,18 +12,22 @@ from typing import Any, Final
 import urllib3
 
 from tbupload.errors import Refused
-from tbupload.limits import (
-    ERROR_BYTES_MAX,
-    ERROR_DETAIL_CHARS_MAX,
-    RESPONSE_SECONDS_MAX,
-    RETRY_AFTER_SECONDS_MAX,
-)
+from tbupload.limits import ERROR_DETAIL_CHARS_MAX
 
 OVERSIZE: Final = "response_over_limit"
 """Code of a Refused for a response that is over the limit of what is read."""
 
 READ_BYTES: Final = 1 << 20
 """Largest chunk of a body that is read as it arrives."""
+
+RESPONSE_SECONDS_MAX: Final = 900.0
+"""Time from the first to the last byte of such a response body."""
+
+ERROR_BYTES_MAX: Final = 64 << 10
+"""Bytes that are read of the body of an error response."""
+
+RETRY_AFTER_SECONDS_MAX: Final = 300.0
+"""Upper bound on the delay that a server requests (Retry-After, RFC 9110, section 10.2.3)."""
 
 
 _PLAIN_PHRASES: Final = (

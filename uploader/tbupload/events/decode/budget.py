@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tbupload.events import skip_reasons
 from tbupload.events.decode.summaries import Point
 from tbupload.events.points import BlobSequence, FileBlob, Tensor
 from tbupload.events.skip_reasons import ValueRefused
-from tbupload.limits import CHUNK_TENSORS_BYTES_MAX, RECORD_TENSORS_BYTES_MAX
+
+RECORD_TENSORS_BYTES_MAX: Final = 24 << 20
+"""Tensors and small blobs loaded of one record: more than any request may contain."""
+
+CHUNK_TENSORS_BYTES_MAX: Final = 32 << 20
+"""Decoded tensors and small blobs after which a chunk ends, since few bytes may expand to many."""
 
 
 class ChunkIsFull(Exception):

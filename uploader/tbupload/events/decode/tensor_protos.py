@@ -23,9 +23,15 @@ from tbupload.events.large_records.field_placeholders import (
 )
 from tbupload.events.points import Tensor
 from tbupload.events.skip_reasons import ValueRefused, over_limit_error
-from tbupload.limits import EXPANDED_TENSOR_BYTES_MAX, ReadLimits
+from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
+
+EXPANDED_TENSOR_BYTES_MAX: Final = 16 << 20
+"""Bytes of a tensor after decoding: string lengths, varints and repeated elements expanded.
+
+`TensorProto` may be far smaller (tensorflow/core/framework/tensor.proto: repeated last element).
+"""
 
 _HALVES: Final = (tensors.BFLOAT16, 19)
 """DT_BFLOAT16 and DT_HALF: `half_val` has the bit patterns of both, each in an int32."""

@@ -11,7 +11,12 @@ from typing import BinaryIO, Final
 
 from tbupload.errors import FileReplaced
 from tbupload.events.points import Blob, FileBlob
-from tbupload.limits import LOADED_TENSOR_BYTES_MIN, LOADED_TENSORS_BYTES_MAX
+
+LOADED_TENSORS_BYTES_MAX: Final = 12 << 20
+"""Tensors loaded of a long record; further ones are read when they are sent as objects."""
+
+LOADED_TENSOR_BYTES_MIN: Final = 1 << 20
+"""A tensor of a long record up to this size is always loaded: there may be many."""
 
 _READ_BYTES: Final = 1 << 20
 """Bytes of a file that are in memory at a time while it is streamed."""

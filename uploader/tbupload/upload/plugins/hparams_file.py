@@ -14,7 +14,9 @@ from typing import Any, Final, Union
 
 from tbupload.errors import UsageError
 from tbupload.events.filters import SeriesFilter
-from tbupload.limits import HPARAMS_FILE_BYTES_MAX
+
+HPARAMS_FILE_BYTES_MAX: Final = 64 << 20
+"""Bytes of a file of hyperparameters (`--hparams`)."""
 
 Hparams = Mapping[str, Union[float, str, bool, None]]
 """Values by name. Numbers that JSON cannot express are strings, as in the API."""
