@@ -13,8 +13,9 @@ from tbservice.integrity.findings import Damage, SeriesCheck
 from tbservice.integrity.tables import integrity_scan
 from tbservice.integrity.tables.integrity_scan import SeriesCounters, StoredBlock
 from tbservice.sample_order import LEVEL_MAX, get_level_rank_max, splitmix64
-from tbservice.series.tables.scalar_format import RECORD_DTYPE, unpack, unpack_raw
+from tbservice.series.tables.scalar_format import unpack, unpack_raw
 from tbservice.types.identifiers import UInt64s
+from tbwire.digests import SCALAR_RECORD
 from tbwire.points import ScalarPoints
 
 _LEVELS: Final = range(1, LEVEL_MAX + 1)
@@ -91,7 +92,7 @@ class ScalarCheck(SeriesCheck):
     @staticmethod
     def _unpack(data: bytes, *, is_packed: bool) -> ScalarPoints | str:
         """Return the points of a row; or what is wrong with it."""
-        if not is_packed and (len(data) % RECORD_DTYPE.itemsize or not data):
+        if not is_packed and (len(data) % SCALAR_RECORD.itemsize or not data):
             return "its length is no number of records"
         try:
             return unpack(data) if is_packed else unpack_raw(data)

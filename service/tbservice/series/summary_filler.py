@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
 from typing import Final
 
 from tbservice.db.database import Database
@@ -76,10 +77,10 @@ class SummaryFiller:
             self._is_stopping = True
             self._condition.notify()
 
-    def enqueue(self, grant: ReadGrant) -> None:
-        """Queue an experiment of which a reader met unknown summaries. Thread-safe."""
+    def enqueue(self, grants: Iterable[ReadGrant]) -> None:
+        """Queue experiments of which a reader met unknown summaries. Thread-safe."""
         with self._condition:
-            self._queue[grant] = None
+            self._queue |= dict.fromkeys(grants)
             self._condition.notify()
 
     def _run(self) -> None:

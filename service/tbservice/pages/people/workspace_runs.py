@@ -29,7 +29,7 @@ from tbservice.runs.grouped_reader import GroupsQuery, format_value, groups_addr
 from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
 from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs, read_table
 from tbservice.runs.views import RUNS_PAGE
-from tbservice.types.grants import ReadGrant, Scope
+from tbservice.types.grants import Scope
 from tbservice.types.identifiers import ExperimentId
 from tbwire.document_tables import latex_lines, markdown_lines
 from tbwire.hparams import HparamValue
@@ -177,7 +177,7 @@ def download_table(page: OwnPage, request: Request, file: str) -> Response:
     query = address.to_query(always=(*_ALWAYS, *address.pinned_names))
     with page.database.snapshot(grant) as db:
         table = read_table(db, grant, query)
-    _fill_summaries(request, table.pending_grants)
+    request.app.state.summaries.enqueue(table.pending_grants)
     return respond_table(_FILES[file], lambda: make_table_of(encode_runs(table)), file)
 
 
@@ -286,7 +286,7 @@ def _find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
     query = address.to_query(limit=RUN_GROUP_ITEMS_MAX)
     with page.database.snapshot(grant) as db:
         groups = list_groups(db, grant, query, address.group_by or GroupBy())
-    _fill_summaries(page.request, groups.pending_grants)
+    page.request.app.state.summaries.enqueue(groups.pending_grants)
     return groups
 
 
@@ -337,7 +337,7 @@ def _find_runs(page: WorkspacePage, address: RunsAddress) -> RunsPage:
             found = list_runs(db, grant, query)
         except MalformedRequest:
             found = list_runs(db, grant, replace(query, after=None))
-    _fill_summaries(page.request, found.pending_grants)
+    page.request.app.state.summaries.enqueue(found.pending_grants)
     return found
 
 
@@ -353,12 +353,6 @@ def parse_references(texts: Iterable[str]) -> list[ChosenRun]:
     return [
         ChosenRun(ExperimentId(id_), digest) for id_, _, digest in pairs if is_experiment_id(id_)
     ]
-
-
-def _fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
-    """Have minimum and maximum of the series that lack them computed in the background."""
-    for grant in grants:
-        request.app.state.summaries.enqueue(grant)
 
 
 def show_value(column: str, value: HparamValue | MeanValue | None) -> str:

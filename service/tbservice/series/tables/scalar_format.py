@@ -20,9 +20,8 @@ from tbservice.db.schema_versions import COMPRESSED_BLOCKS
 from tbservice.grouping import group_by_weight
 from tbservice.series.tables import compressed_blocks
 from tbwire import packing
+from tbwire.digests import SCALAR_RECORD, scalar_records
 from tbwire.points import ScalarPoints
-
-RECORD_DTYPE: Final = np.dtype([("step", "<i8"), ("wall_time", "<f8"), ("value", "<f8")])
 
 _RECORD: Final = struct.Struct("<qdd")
 
@@ -60,23 +59,17 @@ def pack_raw(points: ScalarPoints) -> bytes:
     """Return the points as raw records."""
     if len(points) == 1:  # as in a live flush: an array takes three times as long
         return _RECORD.pack(points.steps.item(0), points.wall_times.item(0), points.values.item(0))
-    records = np.empty(len(points), RECORD_DTYPE)
-    records["step"], records["wall_time"], records["value"] = (
-        points.steps,
-        points.wall_times,
-        points.values,
-    )
-    return records.tobytes()
+    return scalar_records(points.steps, points.wall_times, points.values).tobytes()
 
 
 def count_raw(data: bytes) -> int:
     """Return the number of points of raw records."""
-    return len(data) // RECORD_DTYPE.itemsize
+    return len(data) // SCALAR_RECORD.itemsize
 
 
 def unpack_raw(data: bytes) -> ScalarPoints:
     """Return the points of raw records: of one row, or of several concatenated."""
-    records = np.frombuffer(data, RECORD_DTYPE)
+    records = np.frombuffer(data, SCALAR_RECORD)
     return ScalarPoints(
         # Copies: a column of a structured array is strided, and would keep the bytes of all three
         # alive.

@@ -22,13 +22,13 @@ from tbservice.series.tables.scalar_blocks import OPEN, SEALED
 from tbservice.series.tables.scalar_format import (
     EMPTY_POINTS,
     GROUP_POINTS_MAX,
-    RECORD_DTYPE,
     unpack,
     unpack_all,
     unpack_raw,
 )
 from tbservice.types.identifiers import ExperimentId
 from tbservice.types.sampling import StepRange
+from tbwire.digests import SCALAR_RECORD
 from tbwire.points import ScalarPoints
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def list_scalar_rows(
             "series_ids": list(series_ids),
             "first": steps.first,
             "last": steps.last,
-            "record_bytes": RECORD_DTYPE.itemsize,
+            "record_bytes": SCALAR_RECORD.itemsize,
         },
     )
     rows_by_series: defaultdict[int, list[ScalarRow]] = defaultdict(list)

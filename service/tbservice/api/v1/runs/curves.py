@@ -16,7 +16,6 @@ from tbservice.api.http.openapi_errors import Responses
 from tbservice.api.http.request_models import StepRangeFields
 from tbservice.api.http.routers import make_router
 from tbservice.api.http.streaming import refuse_unread
-from tbservice.api.v1.runs.runs import fill_summaries
 from tbservice.db.database import Database
 from tbservice.hparams.values import to_json
 from tbservice.runs.curves import (
@@ -131,7 +130,7 @@ def read_groups(
     """
     with database.snapshot(grant) as db:
         plan = plan_curves(db, grant, query)
-        fill_summaries(request, plan.pending_grants)
+        request.app.state.summaries.enqueue(plan.pending_grants)
         if is_conditional(request):
             answer_if_current(request, grant, plan.state)
         curves = list(read_curves(db, plan))

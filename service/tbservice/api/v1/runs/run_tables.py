@@ -15,7 +15,7 @@ from tbservice.api.http.dependencies import MayListIn, UsesDatabase
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.runs.curves import CurvesParameters, read_groups
-from tbservice.api.v1.runs.runs import RunsSelection, fill_summaries
+from tbservice.api.v1.runs.runs import RunsSelection
 from tbservice.runs import run_values
 from tbservice.runs.arrow_columns import encode_column, encode_groups, encode_runs
 from tbservice.runs.curves import CurvesPlan, GroupCurve
@@ -59,11 +59,11 @@ def download_runs(
         wanted = RunsQuery(query.where, query.sort, query.column, limit=RUN_GROUP_ITEMS_MAX)
         with database.snapshot(grant) as db:
             groups = list_groups(db, grant, wanted, GroupBy(query.group_by, query.run_pattern))
-        fill_summaries(request, groups.pending_grants)
+        request.app.state.summaries.enqueue(groups.pending_grants)
         return respond_table(query.format, lambda: make_table_of(encode_groups(groups)))
     with database.snapshot(grant) as db:
         table = read_table(db, grant, RunsQuery(query.where, query.sort, query.column))
-    fill_summaries(request, table.pending_grants)
+    request.app.state.summaries.enqueue(table.pending_grants)
     return respond_table(query.format, lambda: make_table_of(encode_runs(table)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import Query, Request
@@ -16,7 +16,6 @@ from tbservice.runs.columns import RUN_COLUMNS, KnownColumns
 from tbservice.runs.group_table import GroupsPage, list_group_rows, list_groups
 from tbservice.runs.grouping import GroupBy
 from tbservice.runs.use_cases import RunsQuery, list_runs
-from tbservice.types.grants import ReadGrant
 from tbwire.hparams import HparamValue
 
 router = make_router(prefix="/api/v1/workspaces/{workspace_id}/runs", tags=["runs"])
@@ -128,11 +127,11 @@ def list_workspace_runs(
         group_by = GroupBy(query.group_by, query.run_pattern)
         with database.snapshot(grant) as db:
             groups = list_groups(db, grant, wanted, group_by)
-        fill_summaries(request, groups.pending_grants)
+        request.app.state.summaries.enqueue(groups.pending_grants)
         return _make_groups_answer(groups, with_available=query.available)
     with database.snapshot(grant) as db:
         page = list_runs(db, grant, wanted)
-    fill_summaries(request, page.pending_grants)
+    request.app.state.summaries.enqueue(page.pending_grants)
     return RunsAnswer(
         runs=[_to_json(page.columns, row) for row in page.rows],
         columns=page.columns,
@@ -142,12 +141,6 @@ def list_workspace_runs(
         available=_list_available(page.known) if query.available else None,
         next=page.next,
     )
-
-
-def fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
-    """Let the missing summaries of these experiments be computed in the background."""
-    for grant in grants:
-        request.app.state.summaries.enqueue(grant)
 
 
 def _make_groups_answer(page: GroupsPage, *, with_available: bool) -> RunsAnswer:
