@@ -394,7 +394,7 @@ def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch)
     count(0, 1)
     made, known = count(1, 100), count(2, 100, summary_metadata=b"")
     assert (made, known) == (count(3, 200), count(4, 200, summary_metadata=b""))
-    assert max(made, known) <= 31  # on a cluster, which finds the token and the experiment apart
+    assert 0 < known < made <= 31  # on a cluster, which finds the token and the experiment apart
 
 
 def prepared_statements(database):

@@ -8,19 +8,20 @@ from typing import Any
 import psycopg
 import pytest
 
+BACKGROUND = {"compactor", "eraser", "summaries", "sweeper", "traffic"}
+"""Names of the service's own threads that execute statements."""
+
 
 def record_statements(patch: pytest.MonkeyPatch) -> list[str]:
     """Return a list to which the statements of cursors are added until the patch is undone.
 
-    Those of the test's thread and of routes: threads by which the service erases, compacts or
-    counts meanwhile are not the test's.
+    Not those of the threads by which the service erases, compacts or counts meanwhile.
     """
     execute = psycopg.Cursor.execute
     statements: list[str] = []
 
     def record(cursor: psycopg.Cursor[Any], statement: Any, *more: Any, **options: Any) -> Any:
-        thread = threading.current_thread()
-        if thread is threading.main_thread() or thread.name.startswith("AnyIO"):
+        if threading.current_thread().name not in BACKGROUND:
             statements.append(str(statement))
         return execute(cursor, statement, *more, **options)
 

@@ -12,7 +12,10 @@ from support.source_code import modules
 
 SERVICE = modules("service/tbservice")
 
-TABLES = r"(?:time_series|scalar_tail|scalar_blocks|tensor_points|blob_points|superseded_\w+|\{\})"
+TABLES = (
+    r'(?:ONLY\s+)?(?:\w+\.)?"?'
+    r"(?:time_series|scalar_tail|scalar_blocks|tensor_points|blob_points|superseded_\w+|\{\})"
+)
 STORING = re.compile(
     rf"(?:INSERT INTO|MERGE INTO|UPDATE)\s+{TABLES}|COPY\s+{TABLES}.*\bFROM\b",
     re.IGNORECASE | re.DOTALL,

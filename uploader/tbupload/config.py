@@ -77,7 +77,7 @@ def config_path(environment: Mapping[str, str]) -> Path:
     try:
         return config_file.config_path(environment)
     except RuntimeError as error:
-        raise UsageError("there is no home directory: set TBHUB_CONFIG to a file") from error
+        raise UsageError("there is no home directory: give TBHUB_CONFIG a full path") from error
 
 
 def read_config(path: Path) -> Config:
