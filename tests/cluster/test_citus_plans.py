@@ -1,4 +1,4 @@
-"""Tasks on a cluster of each route and each call: one task, on one node, or documented."""
+"""Routes and calls on a cluster: each is one task, on one node, or documented."""
 
 from __future__ import annotations
 

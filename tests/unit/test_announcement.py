@@ -1,4 +1,4 @@
-"""The kinds of records of uploads are said once on a machine, and again for other kinds of records."""
+"""The records of uploads are announced once on a machine, and again for other kinds of records."""
 
 from __future__ import annotations
 

@@ -81,7 +81,8 @@ class SummaryFiller:
         """Queue experiments of which a reader met unknown summaries. Thread-safe."""
         with self._condition:
             self._queue |= dict.fromkeys(grants)
-            self._condition.notify()
+            if self._queue:  # most readers met none
+                self._condition.notify()
 
     def _run(self) -> None:
         while (grant := self._next()) is not None:

@@ -20,7 +20,7 @@ from tbservice.db.schema_versions import COMPRESSED_BLOCKS
 from tbservice.grouping import group_by_weight
 from tbservice.series.tables import compressed_blocks
 from tbwire import packing
-from tbwire.digests import SCALAR_RECORD, scalar_records
+from tbwire.digests import SCALAR_RECORD
 from tbwire.points import ScalarPoints
 
 _RECORD: Final = struct.Struct("<qdd")
@@ -59,7 +59,11 @@ def pack_raw(points: ScalarPoints) -> bytes:
     """Return the points as raw records."""
     if len(points) == 1:  # as in a live flush: an array takes three times as long
         return _RECORD.pack(points.steps.item(0), points.wall_times.item(0), points.values.item(0))
-    return scalar_records(points.steps, points.wall_times, points.values).tobytes()
+    # Values are float64: `scalar_records`, which converts others too, takes twice as long.
+    records = np.empty(len(points), SCALAR_RECORD)
+    records["step"], records["wall_time"] = points.steps, points.wall_times
+    records["value"] = points.values
+    return records.tobytes()
 
 
 def count_raw(data: bytes) -> int:
